@@ -1,0 +1,274 @@
+// Copyright The Clipper Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/sirupsen/logrus"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/clock"
+
+	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
+)
+
+// Executor runs a command in a container of a pod and waits for its end or for the hook's timeout. Velero's
+// pkg/podexec is one.
+type Executor interface {
+	ExecutePodCommand(log logrus.FieldLogger, item map[string]any, namespace, name, hookName string, hook *velerov1.ExecHook) error
+}
+
+// Recorder keeps, beyond the life of the process, which pods are frozen and how to thaw them.
+type Recorder interface {
+	// Frozen is called before the first pre hook of a pod runs, with the hooks that will thaw it. When it returns an
+	// error the pod is not frozen.
+	Frozen(ctx context.Context, pod *unstructured.Unstructured, thaw []Hook) error
+	// Thawed is called when the pod's post hooks have run, whatever their result.
+	Thawed(ctx context.Context, pod *unstructured.Unstructured) error
+}
+
+// Deps is what a Runner needs.
+type Deps struct {
+	// Executor runs the commands. Required.
+	Executor Executor
+	// Clock dates the freeze windows. Default: the real clock.
+	Clock clock.PassiveClock
+	// Set has the hooks of the backup's spec. Default: none, only annotations count.
+	Set *Set
+	// Log is used where a call is given none. Default: logrus's standard logger.
+	Log logrus.FieldLogger
+	// Recorder keeps the record of frozen pods. Default: none is kept.
+	Recorder Recorder
+}
+
+// Runner runs the hooks of the pods of one backup. It may be used by many goroutines at once.
+type Runner struct {
+	deps   Deps
+	ledger ledger
+
+	mu   sync.Mutex
+	pods map[podKey]*podState
+}
+
+// podState is one pod's freeze. Its lock is held while hooks of the pod run, so that a Thaw waits for the Freeze, or for
+// the other Thaw, that is under way.
+type podState struct {
+	mu     sync.Mutex
+	stage  stage
+	thaw   []Hook
+	window int
+	// hasWindow is true once a pre hook has started.
+	hasWindow bool
+	recorded  bool
+	// thawErr is the result of the thaw, for those who ask again.
+	thawErr error
+}
+
+type stage int
+
+const (
+	// untouched: no hook of the pod is owed.
+	untouched stage = iota
+	// owed: Freeze was here and the post hooks have still to run.
+	owed
+	// thawed: the post hooks have run.
+	thawed
+)
+
+// NewRunner makes the Runner of one backup.
+func NewRunner(deps Deps) *Runner {
+	if deps.Clock == nil {
+		deps.Clock = clock.RealClock{}
+	}
+	if deps.Log == nil {
+		deps.Log = logrus.StandardLogger()
+	}
+	return &Runner{
+		deps:   deps,
+		ledger: ledger{hooks: map[hookKey]outcome{}},
+		pods:   map[podKey]*podState{},
+	}
+}
+
+// Freeze runs the pod's pre hooks in order. It is to be called for every pod of a block that isn't in the backup yet,
+// also for one that has post hooks only, or no hooks: Thaw runs the post hooks of pods that Freeze has seen.
+//
+// An error means that the pod must not be backed up: a hook whose onError is explicitly Fail has failed (the hooks after
+// it don't run), the freeze couldn't be recorded, or ctx has ended. A failure of any other hook is only an error line,
+// and the next hook runs. Every error has been logged as an error line before Freeze returns.
+//
+// ctx is looked at between hooks. A hook that is running is waited for, at most for its timeout.
+func (r *Runner) Freeze(ctx context.Context, log logrus.FieldLogger, pod *unstructured.Unstructured) error {
+	log = r.logger(log)
+	state := r.state(keyOf(pod))
+	state.mu.Lock()
+	defer state.mu.Unlock()
+	if state.stage == owed {
+		err := fmt.Errorf("pod %s/%s is frozen already", pod.GetNamespace(), pod.GetName())
+		log.WithError(err).Error("Pre hooks not run")
+		return err
+	}
+	state.reset(r.deps.Set.Hooks(pod, PhasePost, log))
+
+	var stop error
+	for _, h := range r.deps.Set.Hooks(pod, PhasePre, log) {
+		c := call{pod: pod, phase: PhasePre, hook: h, log: log}
+		r.ledger.attempt(c.key())
+		if stop == nil {
+			stop = r.preHook(ctx, state, c)
+		}
+	}
+	if stop == nil || state.hasWindow {
+		state.stage = owed
+	}
+	return stop
+}
+
+// preHook runs one pre hook, and returns an error if the pod must not be backed up because of it.
+func (r *Runner) preHook(ctx context.Context, state *podState, c call) error {
+	if finished(c.pod) {
+		r.ledger.settle(c.key(), nil)
+		return nil
+	}
+	if err := ctx.Err(); err != nil {
+		err = c.wrap(fmt.Errorf("not run: %w", context.Cause(ctx)))
+		c.logger().WithError(err).Error("Hook not run")
+		return err
+	}
+	err := c.check()
+	if err == nil {
+		if err := r.record(ctx, state, c); err != nil {
+			return err
+		}
+		if !state.hasWindow {
+			state.window, state.hasWindow = r.ledger.open(keyOf(c.pod), r.deps.Clock.Now()), true
+		}
+		err = execute(r.deps.Executor, c)
+	}
+	err = r.settle(c, err)
+	if c.hook.Exec.OnError == velerov1.HookErrorModeFail {
+		return err
+	}
+	return nil
+}
+
+// record makes the durable record, once for a pod, before its first command is sent.
+func (r *Runner) record(ctx context.Context, state *podState, c call) error {
+	if r.deps.Recorder == nil || state.recorded || len(state.thaw) == 0 {
+		return nil
+	}
+	if err := r.deps.Recorder.Frozen(ctx, c.pod, state.thaw); err != nil {
+		err = c.wrap(fmt.Errorf("not run, because the freeze couldn't be recorded: %w", err))
+		c.logger().WithError(err).Error("Hook not run")
+		return err
+	}
+	state.recorded = true
+	return nil
+}
+
+// Thaw runs the post hooks of a pod that Freeze has seen: always if any pre hook of it has started, and otherwise if
+// Freeze returned no error. Without a Freeze before it, and when the pod is thawed already, it runs nothing. A second
+// caller waits until the first has finished and gets the same result.
+//
+// It doesn't heed the end of ctx: an application must not stay frozen because its backup was cancelled. The timeouts of
+// the hooks bound it. A failing hook doesn't keep the next one from running. The error tells of all that failed, and
+// each has been logged as an error line; the pod stays in the backup.
+func (r *Runner) Thaw(ctx context.Context, log logrus.FieldLogger, pod *unstructured.Unstructured) error {
+	log = r.logger(log)
+	state := r.state(keyOf(pod))
+	state.mu.Lock()
+	defer state.mu.Unlock()
+	if state.stage != owed {
+		return state.thawErr
+	}
+	var errs []error
+	for _, h := range state.thaw {
+		errs = append(errs, r.postHook(call{pod: pod, phase: PhasePost, hook: h, log: log}))
+	}
+	if state.hasWindow {
+		r.ledger.close(state.window, r.deps.Clock.Now())
+	}
+	state.stage, state.thawErr = thawed, errors.Join(errs...)
+	r.unrecord(context.WithoutCancel(ctx), state, log, pod)
+	return state.thawErr
+}
+
+func (r *Runner) postHook(c call) error {
+	r.ledger.attempt(c.key())
+	if finished(c.pod) {
+		r.ledger.settle(c.key(), nil)
+		return nil
+	}
+	err := c.check()
+	if err == nil {
+		err = execute(r.deps.Executor, c)
+	}
+	return r.settle(c, err)
+}
+
+// unrecord clears the durable record. Failing at it is a warning: the worst that follows is a second thaw after the next
+// start of the server.
+func (r *Runner) unrecord(ctx context.Context, state *podState, log logrus.FieldLogger, pod *unstructured.Unstructured) {
+	if !state.recorded {
+		return
+	}
+	state.recorded = false
+	if err := r.deps.Recorder.Thawed(ctx, pod); err != nil {
+		log.WithError(err).WithFields(logrus.Fields{"namespace": pod.GetNamespace(), "pod": pod.GetName()}).
+			Warn("The pod is thawed, but the record of its freeze couldn't be removed")
+	}
+}
+
+// settle counts and logs the end of a hook, and returns its error with the hook's name.
+func (r *Runner) settle(c call, err error) error {
+	r.ledger.settle(c.key(), err)
+	if err == nil {
+		return nil
+	}
+	err = c.wrap(err)
+	c.logger().WithError(err).Error("Hook failed")
+	return err
+}
+
+// Stats returns how many distinct hooks were due and how many of those failed, for the backup's status.hookStatus.
+// Hooks that were left out after a failure, and hooks of pods that had ended, were due.
+func (r *Runner) Stats() (attempted, failed int) {
+	return r.ledger.stats()
+}
+
+// Windows returns the freeze windows in the order in which they began, including those that are still open.
+func (r *Runner) Windows() []Window {
+	return r.ledger.list()
+}
+
+func (r *Runner) logger(log logrus.FieldLogger) logrus.FieldLogger {
+	if log == nil {
+		return r.deps.Log
+	}
+	return log
+}
+
+func (r *Runner) state(key podKey) *podState {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	state, ok := r.pods[key]
+	if !ok {
+		state = &podState{}
+		r.pods[key] = state
+	}
+	return state
+}
+
+// reset begins a new freeze.
+func (s *podState) reset(thaw []Hook) {
+	s.stage, s.thaw, s.thawErr = untouched, thaw, nil
+	s.window, s.hasWindow, s.recorded = 0, false, false
+}
+
+func keyOf(pod *unstructured.Unstructured) podKey {
+	return podKey{namespace: pod.GetNamespace(), name: pod.GetName()}
+}
