@@ -1,0 +1,90 @@
+# Copyright The Clipper Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+# All builds have the same flags, so that they share the Go build cache: the binaries, the lab's programs, the linter.
+export CGO_ENABLED ?= 0
+export GOFLAGS ?= -trimpath -buildvcs=false
+
+VELERO_MODULE  := github.com/vmware-tanzu/velero
+VELERO_VERSION := $(shell awk '$$1 == "$(VELERO_MODULE)" {print $$2}' go.mod)
+GIT_SHA        := $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+LDFLAGS        := -s -w -X $(VELERO_MODULE)/pkg/buildinfo.Version=$(VELERO_VERSION) -X $(VELERO_MODULE)/pkg/buildinfo.GitSHA=$(GIT_SHA)
+
+UNIT     := ./cmd/... ./internal/... ./pkg/... ./hack/...
+# The race detector needs a C compiler; hack/race says which flags this machine can do.
+RACE      = $(shell hack/race)
+SCENARIO ?= test/scenarios/hooked-pods.yaml
+
+.PHONY: help
+help: ## List the targets.
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: bin/velero bin/velero-lab ## Build bin/velero and bin/velero-lab.
+
+GO_FILES := $(shell find cmd internal pkg -name '*.go' -not -name '*_test.go' 2>/dev/null)
+
+bin/velero: $(GO_FILES) go.mod go.sum
+	go build -ldflags '$(LDFLAGS)' -o $@ ./cmd/velero
+
+bin/velero-lab: $(GO_FILES) go.mod go.sum
+	go build -ldflags '-s -w' -o $@ ./cmd/velero-lab
+
+# The same server under the race detector, for the lab.
+bin/velero-race: $(GO_FILES) go.mod go.sum
+	CGO_ENABLED=1 go build -race -ldflags '$(LDFLAGS)' -o $@ ./cmd/velero
+
+.PHONY: tools
+tools: ## Build the lab's control plane into the cache (CLIPPER_CACHE, by default the user's cache folder).
+	@go run ./hack/ensure control-plane >/dev/null
+
+.PHONY: demo
+demo: build ## Back up the same pods with no Velero, with Velero's engine, and with ours; print a table.
+	bin/velero-lab demo
+
+.PHONY: lab
+lab: build ## Start a cluster with the lab's storage and a Velero server, and leave it running until Ctrl-C.
+	bin/velero-lab up
+
+.PHONY: scenario
+scenario: build ## Run one experiment: make scenario SCENARIO=test/scenarios/plain-100.yaml
+	bin/velero-lab run $(SCENARIO)
+
+.PHONY: test
+test: build tools unit lab-test ## Run all tests: unit tests, then the lab's short suite.
+
+.PHONY: unit
+unit: ## Run the unit tests, under the race detector where there is a C compiler.
+	$(RACE) go test $(if $(findstring 1,$(RACE)),-race) -timeout 10m $(UNIT)
+
+.PHONY: lab-test
+lab-test: build ## Run the lab's short suite on a real control plane.
+	go test -count=1 -timeout 25m -v ./test/... -args -suite=short
+
+.PHONY: lab-test-full
+lab-test-full: build ## Run the lab's whole suite; it takes about an hour.
+	go test -count=1 -timeout 120m -v ./test/... -args -suite=full
+
+.PHONY: lab-test-race
+lab-test-race: build bin/velero-race ## Run the lab's short suite with a server built with the race detector.
+	go test -count=1 -timeout 40m -v ./test/... -args -suite=short -velero=$(CURDIR)/bin/velero-race
+
+.PHONY: bench
+bench: build ## Measure the README's figures: 100 plain volumes and hooked pods, each engine.
+	hack/bench
+
+.PHONY: lint
+lint: ## Run the linter of hack/tools/lint.
+	"$$(go run ./hack/ensure golangci-lint)" run ./...
+
+.PHONY: verify
+verify: ## Check formatting, vet, and that go.mod is tidy.
+	hack/verify
+
+.PHONY: clean
+clean: ## Remove bin/. The cache of the lab's programs stays.
+	rm -rf bin

@@ -1,0 +1,130 @@
+// Copyright The Clipper Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package backup
+
+import (
+	"context"
+
+	"github.com/sirupsen/logrus"
+	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
+	"github.com/vmware-tanzu/velero/pkg/plugin/framework"
+	velero "github.com/vmware-tanzu/velero/pkg/plugin/velero"
+	veleroutil "github.com/vmware-tanzu/velero/pkg/util/csi"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/velero-clipper/clipper/pkg/backup/collect"
+)
+
+// action is a step on an item's way into the backup: a plugin's BackupItemAction, or one of the engine's own.
+type action interface {
+	// Name as plugins are registered; it goes into operation records.
+	Name() string
+	// ShouldUse says whether the action applies to an item.
+	ShouldUse(gr schema.GroupResource, namespace string, metadata metav1.Object, log logrus.FieldLogger) bool
+	// Execute does the step. It doesn't change object, but may return it.
+	Execute(ctx context.Context, w *walker, object *unstructured.Unstructured) (actionResult, error)
+}
+
+// actionResult is what an action returns.
+type actionResult struct {
+	// object is what goes on to the next action, and in the end into the tarball. Never nil.
+	object *unstructured.Unstructured
+	// additional items are backed up before the next action runs, in this order (194).
+	additional []additional
+	// mustInclude lets the additional items pass the filters (191).
+	mustInclude bool
+	// operationID, if not empty, names something that goes on after the walk; postItems are then read again.
+	operationID string
+	postItems   []velero.ResourceIdentifier
+}
+
+// additional is an item that an action brings in. item may be nil; then it is looked for in the block and the cluster.
+type additional struct {
+	id   velero.ResourceIdentifier
+	item *collect.Item
+}
+
+// actionsOf returns the backup's actions in the order in which Velero runs them (181), with the engine's own in the
+// places of those CSI actions that would wait for a snapshot or read again what the engine knows.
+func (r *run) actionsOf(resolved []framework.BackupItemResolvedActionV2) []action {
+	var actions []action
+	for _, plugin := range resolved {
+		name := plugin.Name()
+		if veleroutil.ShouldSkipAction(name) { // a CSI action, and Velero's CSI feature is off (185)
+			continue
+		}
+		if execute, ok := ownActions[name]; ok {
+			actions = append(actions, ownAction{resolvedPlugin: plugin, execute: execute})
+			continue
+		}
+		actions = append(actions, pluginAction{BackupItemResolvedActionV2: plugin, backup: r.backup})
+	}
+	return actions
+}
+
+// usesAction says whether the action of that name is called for an item.
+func (r *run) usesAction(name string, item collect.Item) bool {
+	for _, action := range r.actions {
+		if action.Name() == name && action.ShouldUse(item.GroupResource, item.Namespace, item.Object, r.log) {
+			return true
+		}
+	}
+	return false
+}
+
+// pluginAction calls a plugin.
+type pluginAction struct {
+	framework.BackupItemResolvedActionV2
+	backup *velerov1.Backup
+}
+
+// Execute implements action.
+func (p pluginAction) Execute(_ context.Context, _ *walker, object *unstructured.Unstructured) (actionResult, error) {
+	updated, ids, operationID, postItems, err := p.BackupItemResolvedActionV2.Execute(object, p.backup)
+	if err != nil {
+		return actionResult{}, err
+	}
+	result := actionResult{object: object, operationID: operationID, postItems: postItems}
+	if updated != nil { // nil means unchanged (188)
+		result.object = &unstructured.Unstructured{Object: updated.UnstructuredContent()}
+	}
+	result.object, result.mustInclude = takeMustInclude(result.object)
+	for _, id := range ids {
+		result.additional = append(result.additional, additional{id: id})
+	}
+	return result, nil
+}
+
+// takeMustInclude reads and removes the annotation by which plugins ask for their items whatever the filters say. It isn't
+// part of the object and must not come back with a restore (191).
+func takeMustInclude(object *unstructured.Unstructured) (*unstructured.Unstructured, bool) {
+	value, ok := object.GetAnnotations()[velerov1.MustIncludeAdditionalItemAnnotation]
+	if !ok {
+		return object, false
+	}
+	object = object.DeepCopy()
+	annotations := object.GetAnnotations()
+	delete(annotations, velerov1.MustIncludeAdditionalItemAnnotation)
+	object.SetAnnotations(annotations)
+	return object, value == "true"
+}
+
+// resolvedPlugin is what an engine's own action takes over from the plugin whose place it has.
+type resolvedPlugin interface {
+	Name() string
+	ShouldUse(gr schema.GroupResource, namespace string, metadata metav1.Object, log logrus.FieldLogger) bool
+}
+
+// ownAction is an action of the engine under the name of the plugin that it replaces.
+type ownAction struct {
+	resolvedPlugin
+	execute func(ctx context.Context, w *walker, object *unstructured.Unstructured) (actionResult, error)
+}
+
+// Execute implements action.
+func (o ownAction) Execute(ctx context.Context, w *walker, object *unstructured.Unstructured) (actionResult, error) {
+	return o.execute(ctx, w, object)
+}

@@ -1,0 +1,197 @@
+// Copyright The Clipper Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package backup
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
+	"github.com/vmware-tanzu/velero/pkg/kuberesource"
+	"github.com/vmware-tanzu/velero/pkg/label"
+	velero "github.com/vmware-tanzu/velero/pkg/plugin/velero"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/velero-clipper/clipper/pkg/backup/collect"
+	"github.com/velero-clipper/clipper/pkg/backup/volume"
+	"github.com/velero-clipper/clipper/pkg/snapshot"
+)
+
+// Names of Velero's CSI actions. Operation records carry them, so that a server rolled back to Velero's own engine can
+// finish what this one began (366).
+const (
+	claimActionName    = "velero.io/csi-pvc-backupper"
+	snapshotActionName = "velero.io/csi-volumesnapshot-backupper"
+	contentActionName  = "velero.io/csi-volumesnapshotcontent-backupper"
+	classActionName    = "velero.io/csi-volumesnapshotclass-backupper"
+)
+
+// ownActions are run by the engine in the place of the plugins of these names.
+var ownActions = map[string]func(ctx context.Context, w *walker, object *unstructured.Unstructured) (actionResult, error){
+	claimActionName:    backUpClaim,
+	snapshotActionName: backUpSnapshot,
+	contentActionName:  backUpContent,
+	classActionName:    backUpClass,
+}
+
+// backUpClaim brings in the claim's snapshot. It has been taken before the block is walked; only a claim that a plugin
+// brought in late is planned, taken and waited for here.
+func backUpClaim(ctx context.Context, w *walker, object *unstructured.Unstructured) (actionResult, error) {
+	claim := w.claims.plan(ctx, object)
+	if claim.err != nil {
+		return actionResult{}, claim.err
+	}
+	if claim.plan.Method != volume.CSISnapshot {
+		if claim.plan.Warning != "" {
+			w.log.WithField("namespace", object.GetNamespace()).WithField("name", object.GetName()).Warn(claim.plan.Warning)
+		}
+		w.volumes.Skip(claim.plan.Volume, claim.plan.Approach, claim.plan.Reason)
+		return actionResult{object: object}, nil
+	}
+	taken := w.claims.take(ctx, snapshot.Batch, claim)
+	_ = snapshot.Wait(context.WithoutCancel(ctx), taken...) // every future is decided, also when ctx ends
+	outcome := taken[0].Outcome()
+	if err := outcome.Err(); err != nil {
+		return actionResult{}, err
+	}
+	w.volumes.Taken(claim.plan.Volume)
+
+	described, err := volume.DescribeClaim(object, w.backup.Name, outcome.VolumeSnapshot, outcome.Content)
+	if err != nil {
+		return actionResult{}, err
+	}
+	item, err := w.typedItem(kuberesource.VolumeSnapshots, outcome.VolumeSnapshot)
+	if err != nil {
+		return actionResult{}, err
+	}
+	return actionResult{object: described, mustInclude: true, additional: []additional{{id: item.ID(), item: item}}}, nil
+}
+
+// backUpSnapshot writes into a VolumeSnapshot and its content what restore and deletion look for, and brings in the
+// content and the class (291 to 294).
+func backUpSnapshot(ctx context.Context, w *walker, object *unstructured.Unstructured) (actionResult, error) {
+	name := nameOf(object)
+	contentName, _, _ := unstructured.NestedString(object.Object, "status", "boundVolumeSnapshotContentName")
+	if known := w.claims.contentOf(name); known != "" {
+		contentName = known // the content knows its handle before the VolumeSnapshot knows its content
+	}
+	if contentName == "" {
+		return actionResult{}, fmt.Errorf("VolumeSnapshot %s has no content yet, so there is nothing to back up; back it up again when it is bound", name)
+	}
+	content, err := w.labelContent(ctx, contentName)
+	if err != nil {
+		return actionResult{}, err
+	}
+	vs := &snapshotv1.VolumeSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
+	if err := w.patchMetadata(ctx, vs, map[string]any{"annotations": volume.SnapshotAnnotations(content)}); err != nil {
+		return actionResult{}, fmt.Errorf("annotating VolumeSnapshot %s: %w", name, err)
+	}
+	w.claims.described(name, vs, content)
+
+	vsItem, err := w.typedItem(kuberesource.VolumeSnapshots, vs)
+	if err != nil {
+		return actionResult{}, err
+	}
+	contentItem, err := w.typedItem(kuberesource.VolumeSnapshotContents, content)
+	if err != nil {
+		return actionResult{}, err
+	}
+	related := []additional{{id: contentItem.ID(), item: contentItem}}
+	if vs.Spec.VolumeSnapshotClassName != nil {
+		related = append([]additional{w.snapshotClass(ctx, *vs.Spec.VolumeSnapshotClassName)}, related...)
+	}
+	return actionResult{
+		object:      vsItem.Object,
+		additional:  related,
+		mustInclude: true,
+		operationID: fmt.Sprintf("%s/%s/%s", name.Namespace, name.Name, w.deps.Clock.Now().Format(time.RFC3339)),
+		postItems:   []velero.ResourceIdentifier{vsItem.ID(), contentItem.ID()},
+	}, nil
+}
+
+// backUpContent brings in the secret that the driver needs for deleting the snapshot.
+func backUpContent(_ context.Context, _ *walker, object *unstructured.Unstructured) (actionResult, error) {
+	content := new(snapshotv1.VolumeSnapshotContent)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, content); err != nil {
+		return actionResult{}, fmt.Errorf("reading VolumeSnapshotContent %s: %w", object.GetName(), err)
+	}
+	return withSecrets(object, volume.DeletionSecret(content)), nil
+}
+
+// backUpClass brings in the secret that the driver needs for listing snapshots.
+func backUpClass(_ context.Context, _ *walker, object *unstructured.Unstructured) (actionResult, error) {
+	class := new(snapshotv1.VolumeSnapshotClass)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, class); err != nil {
+		return actionResult{}, fmt.Errorf("reading VolumeSnapshotClass %s: %w", object.GetName(), err)
+	}
+	return withSecrets(object, volume.ListSecret(class)), nil
+}
+
+// withSecrets lets secrets pass the filters: without them the snapshot can't be used after a restore (301).
+func withSecrets(object *unstructured.Unstructured, secrets []velero.ResourceIdentifier) actionResult {
+	result := actionResult{object: object, mustInclude: true}
+	for _, id := range secrets {
+		result.additional = append(result.additional, additional{id: id})
+	}
+	return result
+}
+
+// labelContent puts the backup's name on the content, by which it is found when the VolumeSnapshot is gone. Not being able
+// to is a warning (292); the content is then only read.
+func (w *walker) labelContent(ctx context.Context, name string) (*snapshotv1.VolumeSnapshotContent, error) {
+	content := &snapshotv1.VolumeSnapshotContent{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	err := w.patchMetadata(ctx, content, map[string]any{
+		"labels": map[string]string{velerov1.BackupNameLabel: label.GetValidName(w.backup.Name)},
+	})
+	if err == nil {
+		return content, nil
+	}
+	w.log.WithError(err).WithField("name", name).Warn("The VolumeSnapshotContent can't be labelled with the backup's name")
+	content = new(snapshotv1.VolumeSnapshotContent)
+	if err := w.deps.Client.Get(ctx, client.ObjectKey{Name: name}, content); err != nil {
+		return nil, fmt.Errorf("reading VolumeSnapshotContent %s: %w", name, err)
+	}
+	return content, nil
+}
+
+// snapshotClass names a class, and has it at hand when it was read for planning.
+func (w *walker) snapshotClass(ctx context.Context, name string) additional {
+	related := additional{id: resourceID(kuberesource.VolumeSnapshotClasses, "", name)}
+	classes, err := w.objects.SnapshotClasses(ctx)
+	if err != nil {
+		return related // the walk reads the class itself, and reports what is wrong
+	}
+	for i := range classes.Items {
+		if classes.Items[i].Name != name {
+			continue
+		}
+		if item, err := w.typedItem(kuberesource.VolumeSnapshotClasses, &classes.Items[i]); err == nil {
+			related.item = item
+		}
+	}
+	return related
+}
+
+// typedItem makes an item of an object of the snapshot API.
+func (w *walker) typedItem(gr schema.GroupResource, object client.Object) (*collect.Item, error) {
+	preferred, resource, err := w.deps.Discovery.ResourceFor(gr.WithVersion(""))
+	if err != nil {
+		return nil, fmt.Errorf("finding the resource type %s in discovery: %w", gr, err)
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	if err != nil {
+		return nil, fmt.Errorf("encoding %s %s: %w", gr, object.GetName(), err)
+	}
+	u := &unstructured.Unstructured{Object: content}
+	u.SetGroupVersionKind(snapshotv1.SchemeGroupVersion.WithKind(resource.Kind))
+	return &collect.Item{
+		GroupResource: gr, PreferredGVR: preferred, Namespace: object.GetNamespace(), Name: object.GetName(), Kind: resource.Kind, Object: u,
+	}, nil
+}

@@ -1,0 +1,132 @@
+// Copyright The Clipper Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package backup
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/sirupsen/logrus"
+	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
+	"github.com/vmware-tanzu/velero/pkg/discovery"
+	"github.com/vmware-tanzu/velero/pkg/plugin/framework"
+	vsv1 "github.com/vmware-tanzu/velero/pkg/plugin/velero/volumesnapshotter/v1"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/velero-clipper/clipper/pkg/hook"
+	"github.com/velero-clipper/clipper/pkg/snapshot"
+)
+
+// Taker takes snapshots; snapshot.Taker is one.
+type Taker interface {
+	// Take never blocks. It returns one future for each request, in the same order.
+	Take(ctx context.Context, requests ...snapshot.Request) []*snapshot.Snapshot
+}
+
+// Settler follows the removal of snapshots; snapshot.Remover is one.
+type Settler interface {
+	// Settle waits until the snapshots are gone or ctx ends, and names those that are left.
+	Settle(ctx context.Context, refs ...snapshot.Ref) []snapshot.Leftover
+}
+
+// Deps is what an Engine needs. All fields are required unless they say otherwise.
+type Deps struct {
+	// Client reads and writes without a cache.
+	Client client.Client
+	// Dynamic lists and gets items of any type.
+	Dynamic dynamic.Interface
+	// Discovery knows the cluster's resource types.
+	Discovery discovery.Helper
+	// Executor runs hooks in pods.
+	Executor hook.Executor
+	// Taker and Settler take snapshots and follow the removal of failed ones.
+	Taker   Taker
+	Settler Settler
+	// Parallelism is the server's limit of snapshots in flight; a percentage of it is resolved for each backup.
+	Parallelism snapshot.Parallelism
+	// Workers is how many item blocks may be walked, and so frozen, at once. Default: 1.
+	Workers int
+	// PageSize is how many objects one list request asks for; 0 means all at once.
+	PageSize int
+	// Clock tells the time. Default: the real clock.
+	Clock clock.WithTicker
+}
+
+// Engine takes backups. It is safe for concurrent use; each Run is on its own.
+type Engine struct{ deps Deps }
+
+// NewEngine returns an engine.
+func NewEngine(deps Deps) *Engine {
+	deps.Workers = max(deps.Workers, 1)
+	if deps.Clock == nil {
+		deps.Clock = clock.RealClock{}
+	}
+	return &Engine{deps: deps}
+}
+
+// Request is one backup to be taken.
+type Request struct {
+	// Backup with all defaults filled in. The engine reads it only; its progress is patched in the cluster and returned in
+	// the Result.
+	Backup *velerov1.Backup
+	// SnapshotLocations are the backup's locations for native volume snapshots.
+	SnapshotLocations []*velerov1.VolumeSnapshotLocation
+	// ItemActions and BlockActions are the plugins' actions.
+	ItemActions  framework.BackupItemActionResolverV2
+	BlockActions framework.ItemBlockActionResolver
+	// Snapshotters gives access to the plugins for native volume snapshots.
+	Snapshotters VolumeSnapshotters
+	// Log is the backup's own log: an error line in it makes the backup PartiallyFailed (57).
+	Log logrus.FieldLogger
+}
+
+// VolumeSnapshotters finds the plugin of a snapshot location's provider.
+type VolumeSnapshotters interface {
+	GetVolumeSnapshotter(provider string) (vsv1.VolumeSnapshotter, error)
+}
+
+// Run takes a backup and writes its tarball to out. An error means that the backup as a whole failed; what befalls single
+// items is in the backup's log. The Result is never nil and tells what was done, whatever the error.
+//
+// When ctx ends, no new pod is frozen, pods that are frozen are thawed, snapshots that are not cut are given up and
+// removed, and Run returns the context's cause.
+func (e *Engine) Run(ctx context.Context, request Request, out io.Writer) (*Result, error) {
+	r, err := newRun(e.deps, request, out)
+	if err != nil {
+		return &Result{}, err
+	}
+	reporting, stopReporting := context.WithCancel(ctx)
+	var reporter errgroup.Group
+	reporter.Go(func() error { r.progress.report(reporting); return nil })
+	defer func() { stopReporting(); _ = reporter.Wait() }()
+
+	steps := []struct {
+		what string
+		do   func(context.Context) error
+	}{
+		{"resolving filters, hooks and plugins", r.resolve},
+		{"collecting items", r.collect},
+		{"planning blocks and volumes", r.plan},
+		{"backing up blocks with hooks", r.hookedBlocks},
+		{"backing up blocks without hooks", r.plainBlocks},
+		{"backing up resource definitions", r.definitions},
+		{"settling snapshots", r.settle},
+		{"closing the tarball", r.closeArchive},
+	}
+	for _, step := range steps {
+		if err := step.do(ctx); err != nil {
+			_ = r.archive.Close() // a second Close only repeats the first one's error
+			return r.result(), fmt.Errorf("%s: %w", step.what, err)
+		}
+	}
+	stopReporting()
+	_ = reporter.Wait() // it returns no error; this orders its last patch before the final one
+	result := r.result()
+	r.progress.final(ctx, result)
+	return result, nil
+}

@@ -1,0 +1,68 @@
+// Copyright The Clipper Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package backup
+
+import (
+	"context"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/velero-clipper/clipper/pkg/backup/itemblock"
+	"github.com/velero-clipper/clipper/pkg/snapshot"
+)
+
+// hookedBlocks backs up the blocks with hooks, as many at once as there are workers. They go before all others, so that
+// nothing competes for the driver while a pod is frozen.
+func (r *run) hookedBlocks(ctx context.Context) error {
+	var group errgroup.Group
+	group.SetLimit(r.deps.Workers)
+	for _, block := range r.blocks.hooked {
+		if ctx.Err() != nil {
+			break
+		}
+		group.Go(func() error {
+			return r.worker(ctx, func() { r.hookedBlock(ctx, block) })
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	return context.Cause(ctx)
+}
+
+// hookedBlock freezes the block's pods, takes all its snapshots in one pass, waits for all cuts together, thaws, and
+// writes the items when nobody waits for them any more.
+func (r *run) hookedBlock(ctx context.Context, block *itemblock.Block) {
+	log := r.log.WithField("block", block.String())
+	r.freezeAndSnapshot(ctx, block)
+	if ctx.Err() != nil {
+		log.WithError(context.Cause(ctx)).Warn("The backup was ended while this block's pods were frozen; they are thawed, its items are not written")
+		return
+	}
+	r.walk(ctx, block)
+}
+
+// freezeAndSnapshot returns when the pods are thawed. They are thawed whatever happens on the way, a panic included
+// (368).
+func (r *run) freezeAndSnapshot(ctx context.Context, block *itemblock.Block) {
+	log := r.log.WithField("block", block.String())
+	pods := block.Pods()
+	defer func() {
+		for _, pod := range pods {
+			// What went wrong has been logged; the pod's item is backed up all the same (219).
+			_ = r.runner.Thaw(ctx, log, pod.Object)
+		}
+	}()
+	for _, pod := range pods {
+		if err := r.runner.Freeze(ctx, log, pod.Object); err != nil {
+			r.visits.refuse(keyOf(pod.Object), block)
+		}
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	taken := r.claims.take(ctx, snapshot.Frozen, r.claims.of(block)...)
+	// Each future is decided when ctx ends, too; waiting for that tells removal apart from a snapshot still to come.
+	_ = snapshot.Wait(context.WithoutCancel(ctx), taken...)
+}

@@ -1,0 +1,88 @@
+// Copyright The Clipper Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package backup
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
+	"github.com/vmware-tanzu/velero/pkg/plugin/clientmgmt"
+	velero "github.com/vmware-tanzu/velero/pkg/plugin/velero"
+	biav2 "github.com/vmware-tanzu/velero/pkg/plugin/velero/backupitemaction/v2"
+
+	"github.com/velero-clipper/clipper/pkg/snapshot"
+)
+
+// ReadinessSource knows how far a snapshot is, without asking the API; snapshot.Tracker is one.
+type ReadinessSource interface {
+	// Readiness returns false for a VolumeSnapshot that isn't there, or that can't be known of.
+	Readiness(namespace, name string) (snapshot.Readiness, bool)
+}
+
+// WithReadiness returns plugin managers that answer for the progress of CSI snapshots from memory. All other plugins are
+// those of the managers that newManager makes, and so is the CSI action when source doesn't know a snapshot (366).
+func WithReadiness(newManager func(logrus.FieldLogger) clientmgmt.Manager, source ReadinessSource) func(logrus.FieldLogger) clientmgmt.Manager {
+	return func(log logrus.FieldLogger) clientmgmt.Manager {
+		return readinessManager{Manager: newManager(log), source: source}
+	}
+}
+
+type readinessManager struct {
+	clientmgmt.Manager
+	source ReadinessSource
+}
+
+// GetBackupItemActionV2 overrides one action of the plugins.
+func (m readinessManager) GetBackupItemActionV2(name string) (biav2.BackupItemAction, error) {
+	if name != snapshotActionName {
+		return m.Manager.GetBackupItemActionV2(name)
+	}
+	return &readinessAction{manager: m.Manager, source: m.source}, nil
+}
+
+// readinessAction is Velero's CSI snapshot action with another Progress. The plugin behind it is started only when it is
+// needed.
+type readinessAction struct {
+	biav2.BackupItemAction
+	manager clientmgmt.Manager
+	source  ReadinessSource
+}
+
+// Name implements biav2.BackupItemAction.
+func (a *readinessAction) Name() string { return snapshotActionName }
+
+// Progress says whether a snapshot is ready. An error that the storage reports meanwhile doesn't end the operation: it may
+// heal until spec.itemOperationTimeout.
+func (a *readinessAction) Progress(operationID string, backup *velerov1.Backup) (velero.OperationProgress, error) {
+	parts := strings.Split(operationID, "/")
+	if len(parts) != 3 {
+		return velero.OperationProgress{}, biav2.InvalidOperationIDError(operationID)
+	}
+	started, err := time.Parse(time.RFC3339, parts[2])
+	if err != nil {
+		return velero.OperationProgress{}, fmt.Errorf("operation %q: reading when it started: %w", operationID, err)
+	}
+	state, known := a.source.Readiness(parts[0], parts[1])
+	if !known {
+		plugin, err := a.manager.GetBackupItemActionV2(snapshotActionName)
+		if err != nil {
+			return velero.OperationProgress{}, fmt.Errorf("starting the CSI plugin: %w", err)
+		}
+		return plugin.Progress(operationID, backup)
+	}
+	progress := velero.OperationProgress{Started: started, Updated: state.Updated, Completed: state.Ready}
+	if !state.Ready {
+		progress.Description = "waiting for the storage to make the snapshot ready for use"
+		if state.Err != "" {
+			progress.Description += "; it last reported: " + state.Err
+		}
+	}
+	return progress, nil
+}
+
+// Cancel does nothing: a snapshot that is cut can't be called back (297).
+func (a *readinessAction) Cancel(string, *velerov1.Backup) error { return nil }

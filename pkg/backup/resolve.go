@@ -1,0 +1,73 @@
+// Copyright The Clipper Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package backup
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/vmware-tanzu/velero/pkg/kuberesource"
+	"github.com/vmware-tanzu/velero/pkg/plugin/utils/volumehelper"
+	"github.com/vmware-tanzu/velero/pkg/util/boolptr"
+
+	"github.com/velero-clipper/clipper/pkg/backup/filter"
+	"github.com/velero-clipper/clipper/pkg/backup/itemblock"
+	"github.com/velero-clipper/clipper/pkg/backup/volume"
+	"github.com/velero-clipper/clipper/pkg/hook"
+	"github.com/velero-clipper/clipper/pkg/snapshot"
+)
+
+// resolve turns what the spec says in words into what it means in this cluster.
+func (r *run) resolve(ctx context.Context) (err error) {
+	r.filter, err = filter.Resolve(ctx, r.log, filter.Deps{Client: r.deps.Client, Discovery: r.deps.Discovery}, r.backup.Spec)
+	if err != nil {
+		return err
+	}
+	r.hooks, err = hook.Resolve(r.backup.Spec.Hooks.Resources, r.deps.Discovery)
+	if err != nil {
+		return err
+	}
+	r.runner = hook.NewRunner(hook.Deps{Executor: r.deps.Executor, Clock: r.deps.Clock, Set: r.hooks, Log: r.log})
+
+	itemActions, err := r.request.ItemActions.ResolveActions(r.deps.Discovery, r.log)
+	if err != nil {
+		return fmt.Errorf("asking the backup item actions what they apply to: %w", err)
+	}
+	r.actions = r.actionsOf(itemActions)
+	blockActions, err := r.request.BlockActions.ResolveActions(r.deps.Discovery, r.log)
+	if err != nil {
+		return fmt.Errorf("asking the item block actions what they apply to: %w", err)
+	}
+	r.blockActions = itemblock.Actions(blockActions)
+	return r.resolveVolumes()
+}
+
+// resolveVolumes sets up the planner. Velero's volume helper, which it asks, reads each namespace's pods once.
+func (r *run) resolveVolumes() error {
+	namespaces, err := r.filter.NamespaceList()
+	if err != nil {
+		return fmt.Errorf("resolving the backup's namespaces: %w", err)
+	}
+	helper, err := volumehelper.NewVolumeHelperWithNamespaces(
+		nil, // volume policies are refused at validation, see Unsupported
+		r.backup.Spec.SnapshotVolumes,
+		r.log,
+		r.objects,
+		boolptr.IsSetToTrue(r.backup.Spec.DefaultVolumesToFsBackup),
+		!r.filter.IncludesResource(kuberesource.PersistentVolumeClaims),
+		namespaces,
+	)
+	if err != nil {
+		return fmt.Errorf("finding out which pods use which volumes: %w", err)
+	}
+	r.planner = &volume.Planner{
+		Backup:  r.backup,
+		Owner:   snapshot.Owner{Name: r.backup.Name, UID: r.backup.UID},
+		Objects: r.objects,
+		Decider: helper,
+	}
+	r.native.Decider = helper
+	r.claims = newClaims(r.planner, r.deps.Taker)
+	return nil
+}

@@ -1,0 +1,104 @@
+// Copyright The Clipper Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package backup
+
+import (
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
+	"github.com/vmware-tanzu/velero/pkg/itemoperation"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/velero-clipper/clipper/pkg/backup/volume"
+	"github.com/velero-clipper/clipper/pkg/hook"
+)
+
+// Result tells what a run did.
+type Result struct {
+	// Operations go on after the walk.
+	Operations []*itemoperation.BackupOperation
+	// Resources are the names of the items that were met, by API version and kind.
+	Resources map[string][]string
+	// Volumes has what the volume information file is made of. Nil when the run ended before it began.
+	Volumes *volume.Ledger
+	// Snapshots are the CSI objects that are part of the backup.
+	Snapshots volume.Snapshots
+	// SnapshotsAttempted counts the CSI snapshots that were asked for, with those that failed (360).
+	SnapshotsAttempted int
+	// Progress and Hooks are for the Backup's status.
+	Progress velerov1.BackupProgress
+	Hooks    velerov1.HookStatus
+	// FreezeWindows of the pods with hooks.
+	FreezeWindows []hook.Window
+}
+
+// describedSnapshot is a snapshot whose objects are in the tarball.
+type describedSnapshot struct {
+	name    types.NamespacedName
+	vs      *snapshotv1.VolumeSnapshot
+	content *snapshotv1.VolumeSnapshotContent
+}
+
+// described notes the objects of a snapshot as they went into the tarball.
+func (c *claims) described(name types.NamespacedName, vs *snapshotv1.VolumeSnapshot, content *snapshotv1.VolumeSnapshotContent) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.inTarball = append(c.inTarball, describedSnapshot{name: name, vs: vs, content: content})
+}
+
+func (r *run) result() *Result {
+	result := &Result{
+		Operations: r.operations.all(),
+		Resources:  r.visits.resourceList(),
+		Volumes:    r.volumes,
+	}
+	finished, _ := r.visits.counts()
+	result.Progress = velerov1.BackupProgress{TotalItems: finished, ItemsBackedUp: finished}
+	if r.runner != nil {
+		result.Hooks.HooksAttempted, result.Hooks.HooksFailed = r.runner.Stats()
+		result.FreezeWindows = r.runner.Windows()
+	}
+	if r.claims != nil {
+		result.SnapshotsAttempted = len(r.claims.taken())
+		result.Snapshots = r.claims.objects(r.objects)
+	}
+	for _, window := range result.FreezeWindows {
+		r.log.WithField("namespace", window.Namespace).WithField("name", window.Pod).
+			Infof("The pod was frozen for %.2f s", window.End.Sub(window.Start).Seconds())
+	}
+	if summary, err := r.volumes.SkippedSummary(); err == nil {
+		r.log.Infof("Volumes that are not protected, and why: %s", summary)
+	}
+	return result
+}
+
+// objects returns the snapshots that are in the tarball with their latest known status, and their classes.
+func (c *claims) objects(known *volume.Objects) volume.Snapshots {
+	latest := map[types.NamespacedName]*snapshotv1.VolumeSnapshot{}
+	for _, s := range c.taken() {
+		if vs := s.Outcome().VolumeSnapshot; vs != nil {
+			latest[types.NamespacedName{Namespace: vs.Namespace, Name: vs.Name}] = vs
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var found volume.Snapshots
+	used := map[string]bool{}
+	for _, s := range c.inTarball {
+		vs := s.vs.DeepCopy()
+		if seen := latest[s.name]; seen != nil && seen.Status != nil {
+			vs.Status = seen.Status.DeepCopy()
+		}
+		found.VolumeSnapshots = append(found.VolumeSnapshots, *vs)
+		found.Contents = append(found.Contents, *s.content)
+		if vs.Spec.VolumeSnapshotClassName != nil {
+			used[*vs.Spec.VolumeSnapshotClassName] = true
+		}
+	}
+	for _, class := range known.KnownClasses() {
+		if used[class.Name] {
+			found.Classes = append(found.Classes, class)
+		}
+	}
+	return found
+}

@@ -1,0 +1,76 @@
+// Copyright The Clipper Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package backup
+
+import (
+	"context"
+	"time"
+
+	"github.com/velero-clipper/clipper/pkg/snapshot"
+)
+
+const (
+	// readyGrace is how long a walk that is over waits for snapshots that are cut to become ready. Most drivers are
+	// ready at the cut, and what is missing then is only the controllers' last status update: waiting for it here saves
+	// the backup a round of the operations controller, which looks every 10 s (366).
+	readyGrace = 2 * time.Second
+	// removalGrace is how long it waits for failed snapshots to be gone before it names them.
+	removalGrace = 2 * time.Second
+)
+
+// settle has a last look at the snapshots: the taken ones may become ready, the failed ones should be gone.
+func (r *run) settle(ctx context.Context) error {
+	var cut []*snapshot.Snapshot
+	var removed []snapshot.Ref
+	for _, s := range r.claims.taken() {
+		outcome := s.Outcome()
+		switch {
+		case outcome.Phase == snapshot.Cut:
+			cut = append(cut, s)
+		case outcome.VolumeSnapshot != nil:
+			removed = append(removed, refTo(outcome))
+		}
+	}
+	r.awaitReady(ctx, cut)
+	r.awaitRemoval(ctx, removed)
+	return context.Cause(ctx)
+}
+
+func (r *run) awaitReady(ctx context.Context, cut []*snapshot.Snapshot) {
+	ctx, cancel := context.WithTimeout(ctx, readyGrace)
+	defer cancel()
+	ready := 0
+	for _, s := range cut {
+		select {
+		case <-s.Ready():
+			ready++
+		case <-ctx.Done():
+		}
+	}
+	if len(cut) > 0 {
+		r.log.Infof("%d of %d CSI snapshots are ready for use", ready, len(cut))
+	}
+}
+
+// awaitRemoval names what is left of failed snapshots. It is a warning: whoever deletes the rest, the storage driver or
+// an administrator, should know (359).
+func (r *run) awaitRemoval(ctx context.Context, removed []snapshot.Ref) {
+	if len(removed) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, removalGrace)
+	defer cancel()
+	for _, left := range r.deps.Settler.Settle(ctx, removed...) {
+		r.log.WithField("namespace", left.Namespace).WithField("name", left.Name).
+			Warnf("The failed snapshot is not gone yet: %s", left.Reason)
+	}
+}
+
+func refTo(outcome snapshot.Outcome) snapshot.Ref {
+	ref := snapshot.Ref{Namespace: outcome.VolumeSnapshot.Namespace, Name: outcome.VolumeSnapshot.Name, UID: outcome.VolumeSnapshot.UID}
+	if outcome.Content != nil {
+		ref.ContentName = outcome.Content.Name
+	}
+	return ref
+}

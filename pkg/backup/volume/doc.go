@@ -1,0 +1,21 @@
+// Copyright The Clipper Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package volume decides how a volume is protected, and does what follows from the decision for the objects that
+// describe it.
+//
+// A claim is protected by a CSI snapshot, or it is skipped and the reason is kept. File-system backups, native
+// snapshots, snapshot groups and data movement have their place in Method; until the engine can do them, asking for one
+// is an error that says so, never a silent skip.
+//
+// # Map
+//
+//   - Planner (planner.go) turns a claim into a Plan: the method, and for a CSI snapshot the request for it. Plans are
+//     made before anything is frozen, so that a wrong snapshot class is found while the application is still running.
+//   - Objects (objects.go) knows each volume and each snapshot class once per backup, whoever asks.
+//   - Describe* (describe.go) put what a cut snapshot tells into the claim, the VolumeSnapshot and its content, the way
+//     Velero's restore and deletion read it.
+//   - Ledger (ledger.go) collects what the backup's volume information file is made of.
+//
+// The package knows nothing of item blocks, hooks or the tarball.
+package volume

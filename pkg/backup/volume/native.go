@@ -1,0 +1,71 @@
+// Copyright The Clipper Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package volume
+
+import (
+	"fmt"
+	"sync"
+
+	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
+	velerobackup "github.com/vmware-tanzu/velero/pkg/backup"
+	"github.com/vmware-tanzu/velero/pkg/features"
+	"github.com/vmware-tanzu/velero/pkg/kuberesource"
+	vsv1 "github.com/vmware-tanzu/velero/pkg/plugin/velero/volumesnapshotter/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// Native finds out which volumes ask for a native snapshot, one that a VolumeSnapshotter plugin takes. It is safe for
+// concurrent use once Decider is set.
+type Native struct {
+	// Decider says whether a snapshot is wanted.
+	Decider Decider
+
+	locations []*velerov1.VolumeSnapshotLocation
+	mu        sync.Mutex
+	plugins   snapshotterCache
+}
+
+// snapshotterCache gives one initialised plugin per location; Velero's is one.
+type snapshotterCache interface {
+	SetNX(location *velerov1.VolumeSnapshotLocation) (vsv1.VolumeSnapshotter, error)
+}
+
+// NewNative returns a Native for the snapshot locations of a backup.
+func NewNative(locations []*velerov1.VolumeSnapshotLocation, plugins velerobackup.VolumeSnapshotterGetter) *Native {
+	return &Native{locations: locations, plugins: velerobackup.NewVolumeSnapshotterCache(plugins)}
+}
+
+// Check returns why a volume isn't protected by a native snapshot, or nothing when that needs no mention because the volume
+// is one for CSI snapshots. The error fails the volume's item: a plugin claims the volume, and the engine can't take
+// native snapshots yet (259, 260, 264, 265).
+func (n *Native) Check(object runtime.Unstructured, pv *corev1.PersistentVolume) (skip string, err error) {
+	wanted, err := n.Decider.ShouldPerformSnapshot(object, kuberesource.PersistentVolumes)
+	if err != nil {
+		return "", fmt.Errorf("deciding whether volume %s is to be snapshotted: %w", pv.Name, err)
+	}
+	if !wanted {
+		return "a snapshot of this volume isn't wanted by the backup's spec, a volume policy or a file-system backup of it", nil
+	}
+	if features.IsEnabled(velerov1.CSIFeatureFlag) && pv.Spec.CSI != nil {
+		return "", nil
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, location := range n.locations {
+		plugin, err := n.plugins.SetNX(location)
+		if err != nil {
+			return "", fmt.Errorf("volume %s: starting the plugin of snapshot location %s: %w", pv.Name, location.Name, err)
+		}
+		id, err := plugin.GetVolumeID(object)
+		if err != nil {
+			return "", fmt.Errorf("volume %s: asking the plugin of snapshot location %s for the volume's ID: %w", pv.Name, location.Name, err)
+		}
+		if id != "" {
+			return "", fmt.Errorf("volume %s would be snapshotted by the plugin of snapshot location %s, and native snapshots aren't available with the "+
+				"parallel engine yet; run the server with --csi-snapshot-parallelism=0, or set spec.snapshotVolumes to false", pv.Name, location.Name)
+		}
+	}
+	return "no volume snapshotter plugin claims this volume", nil
+}

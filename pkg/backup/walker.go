@@ -1,0 +1,225 @@
+// Copyright The Clipper Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+
+	"github.com/sirupsen/logrus"
+	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
+	"github.com/vmware-tanzu/velero/pkg/kuberesource"
+	velero "github.com/vmware-tanzu/velero/pkg/plugin/velero"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/velero-clipper/clipper/pkg/backup/archive"
+	"github.com/velero-clipper/clipper/pkg/backup/collect"
+	"github.com/velero-clipper/clipper/pkg/backup/itemblock"
+	"github.com/velero-clipper/clipper/pkg/backup/volume"
+)
+
+// walker takes the items of one block into the backup. It belongs to one goroutine.
+type walker struct {
+	*run
+	block *itemblock.Block
+}
+
+// walk writes the items of a block, one after the other. What befalls an item is an error line and doesn't stop the others.
+func (r *run) walk(ctx context.Context, block *itemblock.Block) {
+	w := &walker{run: r, block: block}
+	for _, item := range block.Items {
+		if ctx.Err() != nil {
+			return
+		}
+		w.top(ctx, item)
+	}
+	r.progress.blockDone()
+	finished, known := r.visits.counts()
+	r.log.WithField("block", block.String()).Infof("Backed up %d of an estimated %d items", finished, known)
+}
+
+// top backs up an item of the block itself and logs what went wrong, each cause in a line of its own (175).
+func (w *walker) top(ctx context.Context, item collect.Item) {
+	log := w.itemLog(item)
+	if w.visits.isKnown(keyOf(item.Object)) {
+		// It came in with another item, whose error line tells what happened to it.
+		w.visits.sawType(item.GroupResource)
+		return
+	}
+	in, err := w.item(ctx, item, false)
+	for _, cause := range causes(err) {
+		log.WithError(cause).Error("The item is not in the backup")
+	}
+	if err == nil && in {
+		w.visits.sawType(item.GroupResource)
+	}
+}
+
+func (w *walker) itemLog(item collect.Item) logrus.FieldLogger {
+	return w.log.WithFields(logrus.Fields{"resource": item.GroupResource.String(), "namespace": item.Namespace, "name": item.Name})
+}
+
+// item backs up one item, together with the items that its actions bring in. in is false when the filters or a plugin
+// leave it out. An item that was met before isn't written again; it has the result of the first time.
+func (w *walker) item(ctx context.Context, item collect.Item, mustInclude bool) (in bool, err error) {
+	if decision := w.filter.Includes(item.Object, item.GroupResource, mustInclude); !decision.In {
+		w.itemLog(item).Infof("Left out: %s", decision.Message)
+		w.excluded(item, decision)
+		return false, nil
+	}
+	made, first := w.visits.enter(keyOf(item.Object), item.ID(), w.block)
+	if !first {
+		return true, w.visits.await(ctx, made, w.block)
+	}
+	files, err := w.convert(ctx, item)
+	if err == nil && files == nil {
+		w.visits.forget(made)
+		return false, nil
+	}
+	if err == nil {
+		err = w.archive.Add(files...)
+	}
+	w.visits.leave(made, err)
+	return true, err
+}
+
+// convert runs the item through its actions and returns its files; none when an action takes it out of the backup. A panic
+// fails the item, not the server (369).
+func (w *walker) convert(ctx context.Context, item collect.Item) (files []archive.File, err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("panic while backing up %s: %v\n%s", item, cause, debug.Stack())
+		}
+	}()
+	var errs []error
+	if item.GroupResource == kuberesource.Pods {
+		errs = append(errs, fileSystemBackups(item.Object, w.backup))
+	}
+	version := item.Object.GroupVersionKind().Version
+	object, err := w.act(ctx, item)
+	if err != nil {
+		return nil, errors.Join(append(errs, err)...)
+	}
+	if object == nil {
+		return nil, errors.Join(errs...)
+	}
+	if item.GroupResource == kuberesource.PersistentVolumes {
+		errs = append(errs, w.volume(object))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return archive.ItemFiles(object, item.GroupResource, item.PreferredGVR, version)
+}
+
+// act hands the object from action to action, each with the items that it brings in. It returns nil when an action takes
+// the item out.
+func (w *walker) act(ctx context.Context, item collect.Item) (*unstructured.Unstructured, error) {
+	object := item.Object
+	for _, action := range w.actions {
+		if !action.ShouldUse(item.GroupResource, item.Namespace, item.Object, w.log) {
+			continue
+		}
+		result, err := action.Execute(ctx, w, object)
+		if err != nil {
+			return nil, fmt.Errorf("action %s on %s: %w", action.Name(), item, err)
+		}
+		object = result.object
+		if _, skip := object.GetAnnotations()[velerov1.SkipFromBackupAnnotation]; skip {
+			w.itemLog(item).Infof("Left out by action %s", action.Name())
+			return nil, nil
+		}
+		if result.operationID != "" {
+			w.operations.add(w.backup, action.Name(), item.ID(), result, w.deps.Clock.Now())
+		}
+		for _, related := range result.additional {
+			if err := w.additional(ctx, related, result.mustInclude); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return object, nil
+}
+
+// additional backs up an item that an action brings in: from the block, from the action itself, or from the cluster. What
+// isn't there is a warning; any other failure is one of the item that needs it (195, 196).
+func (w *walker) additional(ctx context.Context, related additional, mustInclude bool) error {
+	items := w.block.Find(related.id.GroupResource, related.id.Namespace, related.id.Name)
+	if len(items) == 0 && related.item != nil {
+		items = []collect.Item{*related.item}
+	}
+	if len(items) == 0 {
+		if known := w.visits.find(related.id); known != nil {
+			return w.visits.await(ctx, known, w.block)
+		}
+		item, err := collect.Fetcher{Discovery: w.deps.Discovery, Dynamic: w.deps.Dynamic}.Fetch(ctx, related.id)
+		if apierrors.IsNotFound(err) {
+			w.log.WithFields(logrus.Fields{"resource": related.id.GroupResource.String(), "namespace": related.id.Namespace, "name": related.id.Name}).
+				Warn("A plugin asked for an item that isn't in the cluster")
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		items = []collect.Item{*item}
+	}
+	for _, item := range items {
+		if _, err := w.item(ctx, item, mustInclude); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// volume enters a PersistentVolume that is going into the backup into the volume information (173).
+func (w *walker) volume(object *unstructured.Unstructured) error {
+	pv := new(corev1.PersistentVolume)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, pv); err != nil {
+		return fmt.Errorf("reading PersistentVolume %s: %w", object.GetName(), err)
+	}
+	w.volumes.Volume(pv)
+	skip, err := w.native.Check(object, pv)
+	if err != nil {
+		return err
+	}
+	if skip != "" {
+		w.volumes.Skip(pv.Name, volume.ApproachSnapshot, skip)
+	}
+	return nil
+}
+
+// causes takes joined errors apart.
+func causes(err error) []error {
+	if err == nil {
+		return nil
+	}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // only a join at the top is taken apart
+		return joined.Unwrap()
+	}
+	return []error{err}
+}
+
+// volumeName returns the PersistentVolume that a claim or a volume object is about; empty for anything else.
+func volumeName(gr schema.GroupResource, object *unstructured.Unstructured) string {
+	switch gr {
+	case kuberesource.PersistentVolumes:
+		return object.GetName()
+	case kuberesource.PersistentVolumeClaims:
+		name, _, _ := unstructured.NestedString(object.Object, "spec", "volumeName")
+		return name
+	default:
+		return ""
+	}
+}
+
+// resourceID is short for naming an object to additional.
+func resourceID(gr schema.GroupResource, namespace, name string) velero.ResourceIdentifier {
+	return velero.ResourceIdentifier{GroupResource: gr, Namespace: namespace, Name: name}
+}

@@ -1,0 +1,50 @@
+// Copyright The Clipper Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+)
+
+// ParallelismFlag says how many CSI snapshots may be in flight in the whole server.
+const ParallelismFlag = "csi-snapshot-parallelism"
+
+// Extend turns Velero's server command into one that can run the parallel engine. All flags keep their meaning.
+func Extend(stock *cobra.Command) {
+	settings := follow(stock)
+	stock.Flags().Var(&settings.parallelism, ParallelismFlag,
+		"How many CSI snapshots may be in flight (created, and their point in time not yet fixed) in the whole server: a number, "+
+			"a percentage of the backup's PVCs such as 10%, or unlimited. 0 runs Velero's own engine, which takes them one by one.")
+
+	runStock := stock.Run
+	stock.Run = nil
+	stock.RunE = func(c *cobra.Command, args []string) error {
+		// Velero's server leaves controller-runtime's own metrics endpoint on *:8080 and has no flag for it. Nothing is
+		// served there that /metrics doesn't need, and two servers on a host would collide.
+		metricsserver.DefaultBindAddress = "0"
+		c.SilenceUsage = true
+		if settings.parallelism.Disabled() || settings.config.RestoreOnly {
+			runStock(c, args)
+			return nil
+		}
+		factory, err := settings.factory(c)
+		if err != nil {
+			return err
+		}
+		if _, err := factory.ClientConfig(); err != nil {
+			return fmt.Errorf("finding a cluster to serve: %w; pass --kubeconfig, set KUBECONFIG (it is %q), or run in a pod with a service account",
+				err, os.Getenv("KUBECONFIG"))
+		}
+		return runHalves(c.Context(), halves{
+			settings: settings,
+			factory:  factory,
+			stock:    func() { runStock(c, args) },
+			disable:  func(names []string) error { return disableControllers(c, names) },
+		})
+	}
+}

@@ -1,0 +1,168 @@
+// Copyright The Clipper Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"fmt"
+
+	velerobackup "github.com/vmware-tanzu/velero/pkg/backup"
+	"github.com/vmware-tanzu/velero/pkg/client"
+	"github.com/vmware-tanzu/velero/pkg/constant"
+	velerocontroller "github.com/vmware-tanzu/velero/pkg/controller"
+	"github.com/vmware-tanzu/velero/pkg/itemoperationmap"
+	"github.com/vmware-tanzu/velero/pkg/podexec"
+	"github.com/vmware-tanzu/velero/pkg/repository"
+	repomanager "github.com/vmware-tanzu/velero/pkg/repository/manager"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/velero-clipper/clipper/pkg/backup"
+	"github.com/velero-clipper/clipper/pkg/controller"
+)
+
+// controllers registers the backup controllers. They share one tracker, or the deletion controller would delete a backup
+// that is running (BEHAVIOURS 25).
+func (s *second) controllers() error {
+	tracker := velerocontroller.NewBackupTracker()
+	builders := map[string]func(velerocontroller.BackupTracker) (reconciler, error){
+		constant.ControllerBackup:           s.backup,
+		constant.ControllerBackupQueue:      s.queue,
+		constant.ControllerBackupOperations: s.operations,
+		constant.ControllerBackupFinalizer:  s.finalizer,
+		constant.ControllerBackupDeletion:   s.deletion,
+	}
+	for _, name := range backupControllers {
+		if !s.runs(name) {
+			continue
+		}
+		made, err := builders[name](tracker)
+		if err == nil {
+			err = made.SetupWithManager(s.mgr)
+		}
+		if err != nil {
+			return fmt.Errorf("setting up controller %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// reconciler is what Velero's constructors and ours return.
+type reconciler interface {
+	SetupWithManager(mgr ctrl.Manager) error
+}
+
+func (s *second) backup(tracker velerocontroller.BackupTracker) (reconciler, error) {
+	config := s.settings.config
+	engine := backup.NewEngine(backup.Deps{
+		Client:      s.uncached,
+		Dynamic:     s.dynamic,
+		Discovery:   s.discovery,
+		Executor:    podexec.NewPodCommandExecutor(s.rest, s.kube.CoreV1().RESTClient()),
+		Taker:       s.snapshots.taker,
+		Settler:     s.snapshots.remover,
+		Parallelism: s.settings.parallelism,
+		Workers:     config.ItemBlockWorkerCount,
+		PageSize:    config.ClientPageSize,
+		Clock:       clock.RealClock{},
+	})
+	census := &controller.Census{Client: s.mgr.GetClient(), Metrics: s.metrics.server, Log: s.log, Clock: clock.RealClock{}}
+	if err := s.mgr.Add(census); err != nil {
+		return nil, err
+	}
+	return controller.NewBackupReconciler(controller.Deps{
+		Client:           s.mgr.GetClient(),
+		Uncached:         s.uncached,
+		Engine:           engine,
+		Discovery:        s.discovery,
+		Tracker:          tracker,
+		NewPluginManager: backup.WithReadiness(s.plugins, s.snapshots.tracker),
+		Stores:           s.stores,
+		Credentials:      s.files,
+		Metrics:          s.metrics.server,
+		Log:              s.log,
+		Clock:            clock.RealClock{},
+	}, controller.Options{
+		Defaults: controller.Defaults{
+			TTL:                     config.DefaultBackupTTL,
+			CSISnapshotTimeout:      config.DefaultCSISnapshotTimeout,
+			ItemOperationTimeout:    config.DefaultItemOperationTimeout,
+			VolumeGroupSnapshotKey:  config.DefaultVGSLabelKey,
+			StorageLocation:         config.DefaultBackupLocation,
+			VolumesToFsBackup:       config.DefaultVolumesToFsBackup,
+			SnapshotMoveData:        config.DefaultSnapshotMoveData,
+			VolumeSnapshotLocations: config.DefaultVolumeSnapshotLocations.Data(),
+		},
+		ResourceTimeout:      config.ResourceTimeout,
+		GlobalVolumePolicies: config.GlobalBackupVolumePoliciesConfigMap,
+		ConcurrentBackups:    config.ConcurrentBackups,
+		LogLevel:             s.log.Level,
+		LogFormat:            config.LogFormat.Parse(),
+	}), nil
+}
+
+func (s *second) queue(tracker velerocontroller.BackupTracker) (reconciler, error) {
+	return velerocontroller.NewBackupQueueReconciler(s.mgr.GetClient(), s.mgr.GetScheme(), s.log, s.settings.config.ConcurrentBackups, tracker), nil
+}
+
+func (s *second) operations(velerocontroller.BackupTracker) (reconciler, error) {
+	return velerocontroller.NewBackupOperationsReconciler(
+		s.log,
+		s.mgr.GetClient(),
+		s.settings.config.ItemOperationSyncFrequency,
+		backup.WithReadiness(s.plugins, s.snapshots.tracker),
+		s.stores,
+		s.metrics.server,
+		itemoperationmap.NewBackupItemOperationsMap(),
+	), nil
+}
+
+// finalizer runs Velero's finalizer with Velero's own second look at the items whose operations have ended.
+func (s *second) finalizer(tracker velerocontroller.BackupTracker) (reconciler, error) {
+	config := s.settings.config
+	finisher, err := velerobackup.NewKubernetesBackupper(
+		s.uncached,
+		s.discovery,
+		client.NewDynamicFactory(s.dynamic),
+		nil, // no hooks are run when a backup is finalized
+		nil, // and no pod volumes are backed up
+		config.PodVolumeOperationTimeout,
+		config.DefaultVolumesToFsBackup,
+		config.ClientPageSize,
+		config.UploaderType,
+		s.plugins,
+		s.stores,
+	)
+	if err != nil {
+		return nil, err
+	}
+	return velerocontroller.NewBackupFinalizerReconciler(
+		s.mgr.GetClient(),
+		s.uncached,
+		clock.RealClock{},
+		finisher,
+		s.plugins,
+		tracker,
+		s.stores,
+		s.log,
+		s.metrics.server,
+		config.ResourceTimeout,
+	), nil
+}
+
+func (s *second) deletion(tracker velerocontroller.BackupTracker) (reconciler, error) {
+	mgrClient := s.mgr.GetClient()
+	repositories := repomanager.NewManager(s.factory.Namespace(), mgrClient, repository.NewRepoLocker(), s.files, s.secrets, s.log)
+	return velerocontroller.NewBackupDeletionReconciler(
+		s.log,
+		mgrClient,
+		tracker,
+		repositories,
+		s.metrics.server,
+		s.discovery,
+		s.plugins,
+		s.stores,
+		s.files,
+		repository.NewEnsurer(mgrClient, s.log, s.settings.config.ResourceTimeout),
+	), nil
+}

@@ -1,0 +1,81 @@
+// Copyright The Clipper Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"github.com/vmware-tanzu/velero/pkg/client"
+	"github.com/vmware-tanzu/velero/pkg/util/logging"
+	"golang.org/x/sync/errgroup"
+	ctrl "sigs.k8s.io/controller-runtime"
+)
+
+// halves is what both halves of the server are started from.
+type halves struct {
+	settings *settings
+	factory  client.Factory
+	// stock runs Velero's server; it ends by itself when the process is told to stop.
+	stock func()
+	// disable switches controllers of Velero's server off; it is called before stock.
+	disable func(names []string) error
+}
+
+// runHalves runs Velero's server and ours until the process is told to stop, and returns when both have ended.
+func runHalves(ctx context.Context, h halves) error {
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	log := logging.DefaultLogger(h.settings.config.LogLevel.Parse(), h.settings.config.LogFormat.Parse())
+	names := h.settings.ours()
+	if err := h.disable(names); err != nil {
+		return err
+	}
+	shared := shareMetrics()
+
+	// A second signal ends the process at once, as it does in Velero's half.
+	signalled := ctrl.SetupSignalHandler()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(signalled, cancel)()
+
+	var group errgroup.Group
+	stockEnded := make(chan struct{})
+	group.Go(func() error {
+		defer close(stockEnded)
+		h.stock()
+		cancel() // whatever ended Velero's half, the other can't go on alone
+		return nil
+	})
+	group.Go(func() error {
+		// Velero marks backups as failed that it finds in progress when it starts. Ours must not start one before that.
+		select {
+		case <-shared.stockIsUp:
+		case <-stockEnded:
+			return nil
+		case <-ctx.Done():
+			return nil
+		}
+		err := runSecond(ctx, secondDeps{settings: h.settings, factory: h.factory, metrics: shared, log: log, names: names})
+		if err == nil {
+			return nil
+		}
+		log.WithError(err).Error("The backup controllers ended; the server is stopping")
+		return errors.Join(err, stopProcess())
+	})
+	return group.Wait()
+}
+
+// stopProcess tells Velero's half to stop: it listens to signals only.
+func stopProcess() error {
+	self, err := os.FindProcess(os.Getpid())
+	if err != nil {
+		return fmt.Errorf("finding the own process: %w", err)
+	}
+	return self.Signal(syscall.SIGTERM)
+}

@@ -1,0 +1,198 @@
+// Copyright The Clipper Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
+	"github.com/vmware-tanzu/velero/pkg/constant"
+	"github.com/vmware-tanzu/velero/pkg/discovery"
+	"github.com/vmware-tanzu/velero/pkg/metrics"
+	"github.com/vmware-tanzu/velero/pkg/persistence"
+	"github.com/vmware-tanzu/velero/pkg/plugin/clientmgmt"
+	"github.com/vmware-tanzu/velero/pkg/util/kube"
+	"github.com/vmware-tanzu/velero/pkg/util/logging"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"github.com/velero-clipper/clipper/pkg/backup"
+)
+
+// Engine takes a backup; backup.Engine is one.
+type Engine interface {
+	Run(ctx context.Context, request backup.Request, out io.Writer) (*backup.Result, error)
+}
+
+// Tracker is told where each backup is; Velero's backup tracker is one. The queue, finalizer and deletion controllers must
+// have the same (25).
+type Tracker interface {
+	Add(ns, name string)
+	AddPostProcessing(ns, name string)
+	Delete(ns, name string)
+}
+
+// CredentialFiles writes the credentials of a snapshot location to a file for its plugin.
+type CredentialFiles interface {
+	Path(selector *SecretKey) (string, error)
+}
+
+// Options are the server's settings that backups depend on.
+type Options struct {
+	// Defaults for what a Backup's spec leaves open.
+	Defaults Defaults
+	// ResourceTimeout bounds the repeated attempts to write a backup's final status.
+	ResourceTimeout time.Duration
+	// GlobalVolumePolicies is the name of the server's ConfigMap of volume policies, if there is one.
+	GlobalVolumePolicies string
+	// ConcurrentBackups is how many backups may run at once. Default: 1.
+	ConcurrentBackups int
+	// LogLevel and LogFormat of the backups' own logs.
+	LogLevel  logrus.Level
+	LogFormat logging.Format
+}
+
+// Defaults fill in what a Backup's spec leaves open (30, 33, 34).
+type Defaults struct {
+	TTL                     time.Duration
+	CSISnapshotTimeout      time.Duration
+	ItemOperationTimeout    time.Duration
+	VolumeGroupSnapshotKey  string
+	StorageLocation         string
+	VolumesToFsBackup       bool
+	SnapshotMoveData        bool
+	VolumeSnapshotLocations map[string]string
+}
+
+// Deps is what a BackupReconciler works with. All fields are required.
+type Deps struct {
+	// Client reads through the manager's cache.
+	Client client.Client
+	// APIReader and writer without a cache, for objects outside Velero's namespace.
+	Uncached client.Client
+	// Engine takes the backups.
+	Engine Engine
+	// Discovery knows the cluster's version.
+	Discovery discovery.Helper
+	// Tracker is shared with Velero's controllers.
+	Tracker Tracker
+	// NewPluginManager makes a plugin manager for one backup.
+	NewPluginManager func(logrus.FieldLogger) clientmgmt.Manager
+	// Stores opens backup storage locations.
+	Stores persistence.ObjectBackupStoreGetter
+	// Credentials of snapshot locations.
+	Credentials CredentialFiles
+	// Metrics of the server.
+	Metrics *metrics.ServerMetrics
+	// Log of the server.
+	Log logrus.FieldLogger
+	// Clock tells the time.
+	Clock clock.PassiveClock
+}
+
+// BackupReconciler runs Backups that are ready to start.
+type BackupReconciler struct {
+	deps Deps
+	opts Options
+}
+
+// NewBackupReconciler returns a reconciler.
+func NewBackupReconciler(deps Deps, opts Options) *BackupReconciler {
+	opts.ConcurrentBackups = max(opts.ConcurrentBackups, 1)
+	return &BackupReconciler{deps: deps, opts: opts}
+}
+
+// SetupWithManager registers the reconciler. It also hears of Backups that are ready to start when the server starts:
+// waiting for somebody to touch them would leave them for ever (6 is fixed).
+func (r *BackupReconciler) SetupWithManager(mgr ctrl.Manager) error {
+	ready := predicate.NewPredicateFuncs(func(object client.Object) bool {
+		b, ok := object.(*velerov1.Backup)
+		return ok && b.Status.Phase == velerov1.BackupPhaseReadyToStart
+	})
+	return ctrl.NewControllerManagedBy(mgr).
+		For(&velerov1.Backup{}, builder.WithPredicates(ready)).
+		WithOptions(ctrlcontroller.Options{MaxConcurrentReconciles: r.opts.ConcurrentBackups}).
+		Named(constant.ControllerBackup).
+		Complete(r)
+}
+
+// Reconcile runs one backup from ReadyToStart to the phase in which Velero's other controllers take over, or to its end
+// when it can't be run.
+func (r *BackupReconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	log := r.deps.Log.WithFields(logrus.Fields{"controller": constant.ControllerBackup, "backup": request.String()})
+	original := new(velerov1.Backup)
+	if err := r.deps.Client.Get(ctx, request.NamespacedName, original); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if original.Status.Phase != velerov1.BackupPhaseReadyToStart {
+		return ctrl.Result{}, nil
+	}
+
+	job := r.prepare(ctx, original, log)
+	if err := r.begin(original, job); err != nil {
+		if apierrors.IsNotFound(err) { // deleted meanwhile
+			return ctrl.Result{}, nil
+		}
+		return ctrl.Result{}, fmt.Errorf("writing phase %s to Backup %s: %w", job.backup.Status.Phase, request, err)
+	}
+	r.deps.Tracker.Add(request.Namespace, request.Name)
+	defer r.track(job.backup)
+	if job.backup.Status.Phase == velerov1.BackupPhaseFailedValidation {
+		log.WithField("errors", job.backup.Status.ValidationErrors).Warn("The backup can't be run as asked")
+		r.recordRefusal(job.backup)
+		return ctrl.Result{}, nil
+	}
+
+	started := job.backup.DeepCopy()
+	r.recordAttempt(job.backup)
+	if err := r.execute(ctx, job); err != nil {
+		log.WithError(err).Error("The backup failed")
+		r.fail(job.backup, err)
+	}
+	r.recordEnd(job.backup)
+	if err := kube.PatchResourceWithRetriesOnErrors(r.opts.ResourceTimeout, started, job.backup, r.deps.Client); err != nil {
+		log.WithError(err).Errorf("The Backup's status can't be changed from %s to %s", started.Status.Phase, job.backup.Status.Phase)
+	}
+	return ctrl.Result{}, nil
+}
+
+// begin shows that the backup is running, or why it won't.
+func (r *BackupReconciler) begin(original *velerov1.Backup, job *job) error {
+	if len(job.backup.Status.ValidationErrors) > 0 {
+		job.backup.Status.Phase = velerov1.BackupPhaseFailedValidation
+	} else {
+		now := metav1.NewTime(r.deps.Clock.Now())
+		job.backup.Status.Phase = velerov1.BackupPhaseInProgress
+		job.backup.Status.StartTimestamp = &now
+	}
+	return kube.PatchResource(original, job.backup, r.deps.Client)
+}
+
+// fail makes a backup a failed one (77).
+func (r *BackupReconciler) fail(b *velerov1.Backup, cause error) {
+	now := metav1.NewTime(r.deps.Clock.Now())
+	b.Status.Phase = velerov1.BackupPhaseFailed
+	b.Status.FailureReason = fmt.Sprintf("the backup could not be completed: %v", cause)
+	b.Status.CompletionTimestamp = &now
+}
+
+// track tells the tracker how the reconciler leaves a backup (24).
+func (r *BackupReconciler) track(b *velerov1.Backup) {
+	switch b.Status.Phase {
+	case velerov1.BackupPhaseFailed, velerov1.BackupPhaseFailedValidation:
+		r.deps.Tracker.Delete(b.Namespace, b.Name)
+	default:
+		r.deps.Tracker.AddPostProcessing(b.Namespace, b.Name)
+	}
+}

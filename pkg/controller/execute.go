@@ -1,0 +1,150 @@
+// Copyright The Clipper Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/sirupsen/logrus"
+	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
+	"github.com/vmware-tanzu/velero/pkg/constant"
+	"github.com/vmware-tanzu/velero/pkg/plugin/clientmgmt"
+	"github.com/vmware-tanzu/velero/pkg/plugin/framework"
+	"github.com/vmware-tanzu/velero/pkg/util/kube"
+	"github.com/vmware-tanzu/velero/pkg/util/logging"
+	"github.com/vmware-tanzu/velero/pkg/util/results"
+
+	"github.com/velero-clipper/clipper/pkg/backup"
+)
+
+// execution is a running backup and what it is made with. It lives for one call of execute.
+type execution struct {
+	*job
+	plugins clientmgmt.Manager
+	// log writes to the server's log and to the backup's own; counter knows its warnings and errors (55, 56).
+	log     logging.DualModeLogger
+	counter *logging.LogHook
+	tarball *os.File
+}
+
+// execute runs and uploads a validated backup, and leaves the phase that follows in its status. An error means that the
+// backup failed as a whole.
+func (r *BackupReconciler) execute(ctx context.Context, j *job) error {
+	x := &execution{job: j, counter: logging.NewLogHook()}
+	serverLog := r.deps.Log.WithField(constant.ControllerBackup, kube.NamespaceAndName(j.backup))
+	var err error
+	x.log, err = logging.NewTempFileLogger(r.opts.LogLevel, r.opts.LogFormat, x.counter,
+		logrus.Fields{constant.ControllerBackup: kube.NamespaceAndName(j.backup)})
+	if err != nil {
+		return fmt.Errorf("creating the backup's log: %w", err)
+	}
+	defer x.log.Dispose(serverLog)
+	x.tarball, err = os.CreateTemp("", "backup-*.tar.gz")
+	if err != nil {
+		return fmt.Errorf("creating a file for the tarball: %w", err)
+	}
+	defer func() {
+		if err := errors.Join(x.tarball.Close(), os.Remove(x.tarball.Name())); err != nil {
+			serverLog.WithError(err).Warn("The temporary tarball can't be removed")
+		}
+	}()
+	x.plugins = r.deps.NewPluginManager(x.log)
+	defer x.plugins.CleanupClients()
+
+	if err := r.refuseExisting(x); err != nil {
+		return err
+	}
+	result, runErr := r.runEngine(ctx, x)
+	r.conclude(x, result, runErr)
+	x.log.DoneForPersist(serverLog)
+	return errors.Join(runErr, r.persist(x, result))
+}
+
+// refuseExisting makes sure that no backup of that name is overwritten (60).
+func (r *BackupReconciler) refuseExisting(x *execution) error {
+	store, err := r.deps.Stores.Get(x.location, x.plugins, x.log)
+	if err != nil {
+		return fmt.Errorf("opening storage location %s: %w", x.location.Name, err)
+	}
+	bucket := x.location.Spec.ObjectStorage.Bucket
+	exists, err := store.BackupExists(bucket, x.backup.Name)
+	if err != nil {
+		return fmt.Errorf("looking for a backup named %s in storage location %s: %w", x.backup.Name, x.location.Name, err)
+	}
+	if exists {
+		return fmt.Errorf("storage location %s has a backup named %s already; choose another name", x.location.Name, x.backup.Name)
+	}
+	return nil
+}
+
+func (r *BackupReconciler) runEngine(ctx context.Context, x *execution) (*backup.Result, error) {
+	itemActions, err := x.plugins.GetBackupItemActionsV2()
+	if err != nil {
+		return &backup.Result{}, fmt.Errorf("starting the backup item action plugins: %w", err)
+	}
+	blockActions, err := x.plugins.GetItemBlockActions()
+	if err != nil {
+		return &backup.Result{}, fmt.Errorf("starting the item block action plugins: %w", err)
+	}
+	return r.deps.Engine.Run(ctx, backup.Request{
+		// The engine's plugins read the Backup from other goroutines; the reconciler goes on changing its own copy.
+		Backup:            x.backup.DeepCopy(),
+		SnapshotLocations: x.snapshotLocations,
+		ItemActions:       framework.NewBackupItemActionResolverV2(itemActions),
+		BlockActions:      framework.NewItemBlockActionResolver(blockActions),
+		Snapshotters:      x.plugins,
+		Log:               x.log,
+	}, x.tarball)
+}
+
+// conclude puts what the run came to into the backup's status: counts, then the phase (62 to 69).
+func (r *BackupReconciler) conclude(x *execution, result *backup.Result, runErr error) {
+	status := &x.backup.Status
+	progress, hooks := result.Progress, result.Hooks
+	status.Progress, status.HookStatus = &progress, &hooks
+	status.CSIVolumeSnapshotsAttempted = result.SnapshotsAttempted
+
+	state := r.updateOperations(x, result.Operations)
+	status.BackupItemOperationsAttempted = len(result.Operations)
+	status.BackupItemOperationsCompleted = state.completed
+	status.BackupItemOperationsFailed = state.failed
+
+	if runErr != nil {
+		x.log.WithError(runErr).Error("The backup could not be completed")
+	}
+	status.Warnings = x.counter.GetCount(logrus.WarnLevel)
+	status.Errors = x.counter.GetCount(logrus.ErrorLevel)
+	status.Phase = nextPhase(runErr != nil, status.Errors > 0, state.running)
+	if status.Phase == velerov1.BackupPhaseFailed {
+		r.fail(x.backup, runErr)
+	}
+	r.recordRun(x)
+}
+
+// nextPhase says where a backup goes from InProgress (68).
+func nextPhase(failed, errors, operationsRunning bool) velerov1.BackupPhase {
+	switch {
+	case failed:
+		return velerov1.BackupPhaseFailed
+	case errors && operationsRunning:
+		return velerov1.BackupPhaseWaitingForPluginOperationsPartiallyFailed
+	case errors:
+		return velerov1.BackupPhaseFinalizingPartiallyFailed
+	case operationsRunning:
+		return velerov1.BackupPhaseWaitingForPluginOperations
+	default:
+		return velerov1.BackupPhaseFinalizing
+	}
+}
+
+// results are the backup's warnings and errors for its results file (346).
+func (x *execution) results() map[string]results.Result {
+	return map[string]results.Result{
+		"warnings": x.counter.GetEntries(logrus.WarnLevel),
+		"errors":   x.counter.GetEntries(logrus.ErrorLevel),
+	}
+}
