@@ -1,3 +1,6 @@
+// Copyright The Clipper Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 // Package snapshot takes CSI volume snapshots for many volumes at once.
 //
 // It owns the whole life of a VolumeSnapshot that a backup needs: queueing it, creating it, following it until its
@@ -7,13 +10,20 @@
 //
 // # Map
 //
-//   - Taker (taker.go) is what callers use: Take queues requests and returns one Snapshot, a future, for each.
-//   - Tracker (tracker.go) follows VolumeSnapshots and VolumeSnapshotContents through shared informers and resolves the
-//     futures. It never polls and keeps no goroutine per snapshot.
+// Read taker.go first, then loop.go.
+//
+//   - Taker (taker.go) is what callers use: Take queues requests and returns one Snapshot, a future, for each
+//     (snapshot.go; what goes in and comes out is in request.go).
+//   - loop (loop.go, decide.go) is the one goroutine that owns a Taker's state. Everything reaches it as a function in its
+//     mailbox or by its agenda of deadlines. entry.go, driver.go and messages.go are what it works with; create.go makes
+//     one VolumeSnapshot.
 //   - next (schedule.go) is the pure function that says which queued requests may start now.
+//   - Tracker (tracker.go, lookup.go) follows VolumeSnapshots and VolumeSnapshotContents through shared informers and
+//     wakes those who wait. source.go and poller.go are how it lists and watches, with and without permission to watch.
 //   - Judge (judge.go) is the one-method interface that gives a verdict on an error seen while a snapshot isn't cut.
-//   - Remover (remover.go) deletes snapshots and follows the deletion until the objects are gone.
-//   - Parallelism (parallelism.go) is the value of the --csi-snapshot-parallelism flag.
+//   - Remover (remover.go, settle.go) deletes snapshots and follows the deletion until the objects are gone.
+//   - Parallelism (parallelism.go) is the value of the --csi-snapshot-parallelism flag; Metrics (metrics.go) show the
+//     load.
 //
 // # Promises
 //

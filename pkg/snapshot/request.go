@@ -1,3 +1,6 @@
+// Copyright The Clipper Authors.
+// SPDX-License-Identifier: Apache-2.0
+
 package snapshot
 
 import (

@@ -1,0 +1,360 @@
+// Copyright The Clipper Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package snapshot
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	"github.com/sirupsen/logrus"
+)
+
+// This file is the part of the loop that decides what becomes of an entry.
+
+// rejudgeInterval is how often the judge is asked again about a standing error, whose text external-snapshotter doesn't
+// write again: rules about its age would never be met otherwise.
+const rejudgeInterval = 5 * time.Second
+
+// lostGrace is how long after a deletion the content is given to show a handle.
+const lostGrace = 2 * time.Second
+
+// created takes in the answer to a try to create.
+func (l *loop) created(e *entry, answer creation) {
+	e.calling = false
+	if answer.foreign || answer.refused && e.tries == 1 {
+		e.leaves = false
+	}
+	if answer.vs != nil {
+		e.uid = answer.vs.UID
+	}
+	switch {
+	case e.state == over: // it failed while the request was under way
+		l.remove(e)
+	case answer.vs != nil:
+		l.exists(e, answer.vs)
+	case answer.refused:
+		l.fail(e, ReasonCreateRefused, e.subject()+": "+answer.err.Error())
+	default:
+		e.lastCreateError = answer.err.Error()
+		l.opts.Logger.WithError(answer.err).WithFields(e.fields()).Debug("Creating a VolumeSnapshot failed, trying again")
+		l.setState(e, waiting)
+		l.agenda.add(l.now().Add(retryDelay(e.tries, answer.err)), func() {
+			if e.state == waiting {
+				l.setState(e, due)
+			}
+		})
+	}
+}
+
+func (l *loop) exists(e *entry, vs *snapshotv1.VolumeSnapshot) {
+	e.created = l.now()
+	e.driver.made(e.created)
+	l.setState(e, cutting)
+	e.snap.update(func(o *Outcome) { o.VolumeSnapshot, o.Created = vs, e.created })
+	l.expect(e, e.created)
+	l.observe(EventCreated, e, "")
+	l.examine(e)
+}
+
+// expect sets the deadline, Timeout after from.
+func (l *loop) expect(e *entry, from time.Time) {
+	e.deadline = from.Add(e.request.Timeout)
+	l.agenda.add(e.deadline, func() {
+		if e.state.undecided() && !l.now().Before(e.deadline) {
+			l.overdue(e)
+		}
+	})
+}
+
+// overdue ends an entry whose time is up, and with it everything asked of a driver that has made no progress.
+func (l *loop) overdue(e *entry) {
+	stalled := l.stalled(e.driver)
+	l.fail(e, ReasonTimedOut, e.timedOut())
+	l.giveUp(stalled)
+}
+
+// stalled are the entries of a driver that has had something in flight and cut nothing for as long as their timeout.
+func (l *loop) stalled(d *driver) []*entry {
+	if d.inFlight == 0 {
+		return nil
+	}
+	var found []*entry
+	for _, e := range l.entries {
+		if e.driver == d && e.state.undecided() && !l.now().Before(d.since.Add(e.request.Timeout)) {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+func (l *loop) giveUp(stalled []*entry) {
+	for _, e := range stalled {
+		switch {
+		case !e.state.undecided():
+		case e.state.inFlight() && !l.now().Before(e.deadline):
+			l.fail(e, ReasonTimedOut, e.timedOut())
+		default:
+			l.fail(e, ReasonNoProgress, e.noProgress(e.driver))
+		}
+	}
+}
+
+// watchProgress looks at a driver at the given time, and again for as long as it has something in flight.
+func (l *loop) watchProgress(d *driver, at time.Time) {
+	if d.watched {
+		return
+	}
+	d.watched = true
+	l.agenda.add(at, func() {
+		d.watched = false
+		l.giveUp(l.stalled(d))
+		if next := l.nextLook(d); !next.IsZero() {
+			l.watchProgress(d, next)
+		}
+	})
+}
+
+// nextLook is the earliest time at which an entry of the driver could be given up; zero when nothing is in flight.
+func (l *loop) nextLook(d *driver) time.Time {
+	var earliest time.Time
+	if d.inFlight == 0 {
+		return earliest
+	}
+	for _, e := range l.entries {
+		at := d.since.Add(e.request.Timeout)
+		if e.driver == d && e.state.undecided() && (earliest.IsZero() || at.Before(earliest)) {
+			earliest = at
+		}
+	}
+	return earliest
+}
+
+// examine looks at the newest state of an entry's objects.
+func (l *loop) examine(e *entry) {
+	if e.state != cutting && e.state != readying {
+		return
+	}
+	vs, content := l.tracker.look(e.key, e.uid)
+	e.snap.update(func(o *Outcome) {
+		if vs != nil {
+			o.VolumeSnapshot = vs
+		}
+		if content != nil {
+			o.Content = content
+		}
+	})
+	if content != nil {
+		e.contentUID = content.UID
+	}
+	lost := l.lost(e, vs, content)
+	if e.state == readying {
+		l.examineReadiness(e, isReady(vs, content), lost)
+		return
+	}
+	switch {
+	case isCut(content, lost):
+		l.cut(e)
+		l.examineReadiness(e, isReady(vs, content), lost)
+	case lost != "":
+		l.deleted(e, content, lost)
+	default:
+		l.judge(e, errorOf(vs, content))
+	}
+}
+
+// isCut: the handle is there and will stay. A content that is kept when its VolumeSnapshot goes is as good as before.
+func isCut(content *snapshotv1.VolumeSnapshotContent, lost string) bool {
+	return handleOf(content) != "" && content.DeletionTimestamp == nil &&
+		(lost == "" || content.Spec.DeletionPolicy == snapshotv1.VolumeSnapshotContentRetain)
+}
+
+// deleted ends an entry whose objects were deleted, unless its content may be kept with a handle: the two informers are
+// independent, so what was written to the content before the deletion may be seen a moment after it.
+func (l *loop) deleted(e *entry, content *snapshotv1.VolumeSnapshotContent, lost string) {
+	now := l.now()
+	if e.lostSince.IsZero() {
+		e.lostSince = now
+		l.agenda.add(now.Add(lostGrace), func() { l.examine(e) })
+	}
+	mayBeKept := content == nil || content.Spec.DeletionPolicy == snapshotv1.VolumeSnapshotContentRetain && content.DeletionTimestamp == nil
+	if mayBeKept && now.Before(e.lostSince.Add(lostGrace)) {
+		return
+	}
+	l.fail(e, ReasonDeleted, e.deletedBySomeone(lost))
+}
+
+// lost names the object that was deleted, or is being deleted, under us; empty when none was.
+func (l *loop) lost(e *entry, vs *snapshotv1.VolumeSnapshot, content *snapshotv1.VolumeSnapshotContent) string {
+	switch {
+	case l.tracker.sawDeletion(e.sub, e.uid), vs != nil && vs.DeletionTimestamp != nil:
+		return "VolumeSnapshot " + e.key.String()
+	case content != nil && content.DeletionTimestamp != nil:
+		return "VolumeSnapshotContent " + content.Name
+	case content == nil && l.tracker.sawDeletion(e.sub, e.contentUID):
+		return "the VolumeSnapshotContent of " + e.key.String()
+	}
+	return ""
+}
+
+func (l *loop) cut(e *entry) {
+	now := l.now()
+	e.driver.progressed(now)
+	if e.driver.pace.cut() {
+		l.opts.Logger.Infof("CSI driver %s may have %s in flight again", e.driver.name, paceText(e.driver))
+	}
+	l.setState(e, readying)
+	l.opts.Metrics.cut.WithLabelValues(e.driver.name).Inc()
+	l.opts.Metrics.cutSeconds.WithLabelValues(e.driver.name).Observe(now.Sub(e.created).Seconds())
+	e.snap.update(func(o *Outcome) { o.Phase, o.Message, o.Decided = Cut, "", now })
+	l.decided(e)
+	l.observe(EventCut, e, "")
+}
+
+func (l *loop) examineReadiness(e *entry, ready bool, lost string) {
+	if !ready && lost == "" {
+		return
+	}
+	l.setState(e, over)
+	l.tracker.unsubscribe(e.sub)
+	if ready {
+		close(e.snap.ready)
+		l.observe(EventReady, e, "")
+	}
+}
+
+// judge asks for a verdict on the error that stands on an entry; an empty text means that none does.
+func (l *loop) judge(e *entry, text string) {
+	fresh := text != "" && text != e.fault.text
+	e.fault.text = text
+	if text == "" {
+		return
+	}
+	now := l.now()
+	if fresh {
+		if e.fault.since.IsZero() {
+			e.fault.since = now
+		}
+		e.fault.attempts++
+		e.driver.lastError = text
+		e.snap.update(func(o *Outcome) { o.Message = text })
+		l.opts.Logger.WithFields(e.fields()).Debugf("The snapshot shows an error: %s", text)
+		l.observe(EventError, e, text)
+	}
+	code, _ := DriverError(text)
+	j := l.opts.Judge.Judge(Observation{
+		Driver: e.request.Driver, Code: code, Message: text, Age: now.Sub(e.fault.since), Attempts: e.fault.attempts,
+		Phase: PhaseCutting, StorageClass: e.request.StorageClass, Namespace: e.request.Namespace, PVC: e.request.PVC,
+	})
+	switch {
+	case j.Verdict == Terminal:
+		l.fail(e, ReasonTerminalError, e.terminal(j))
+		return
+	case j.Verdict == Throttled && fresh && e.driver.pace.throttled(e.driver.inFlight, now):
+		l.opts.Metrics.load(e.driver)
+		l.opts.Logger.Warnf("CSI driver %s throttles: it may have %s in flight for now", e.driver.name, paceText(e.driver))
+	}
+	l.rejudge(e)
+}
+
+func (l *loop) rejudge(e *entry) {
+	if e.rejudging {
+		return
+	}
+	e.rejudging = true
+	l.agenda.add(l.now().Add(rejudgeInterval), func() {
+		e.rejudging = false
+		if e.state == cutting {
+			l.judge(e, e.fault.text)
+		}
+	})
+}
+
+// fail decides against an entry and has what exists of it removed.
+func (l *loop) fail(e *entry, reason Reason, message string) {
+	now := l.now()
+	l.setState(e, over)
+	l.tracker.unsubscribe(e.sub)
+	l.opts.Metrics.failed.WithLabelValues(e.driver.name, string(reason)).Inc()
+	e.snap.update(func(o *Outcome) { o.Phase, o.Reason, o.Message, o.Decided = Failed, reason, message, now })
+	if e.leaves {
+		// Before the future is decided, so that a Settle that follows waits for this removal.
+		e.unpend = l.opts.Remover.pend(e.ref())
+	}
+	l.decided(e)
+	close(e.snap.ready)
+	l.opts.Logger.WithFields(e.fields()).WithField("reason", reason).Warn(message)
+	l.observe(EventFailed, e, message)
+	if !e.calling { // else its answer must come first
+		l.remove(e)
+	}
+}
+
+func (l *loop) decided(e *entry) {
+	close(e.snap.decided)
+	e.group.open--
+	if e.group.open == 0 {
+		e.group.release()
+	}
+}
+
+// remove queues the removal of what a failed entry leaves.
+func (l *loop) remove(e *entry) {
+	if !e.leaves {
+		l.finishRemoval(e, nil)
+		return
+	}
+	l.removals = append(l.removals, e)
+	l.startRemovals()
+}
+
+func (l *loop) startRemovals() {
+	for l.removing < maxRemovers && len(l.removals) > 0 && l.work.Err() == nil {
+		e := l.removals[0]
+		l.removals = l.removals[1:]
+		l.removing++
+		ref := e.ref()
+		l.group.Go(func() error {
+			ctx, cancel := context.WithTimeout(l.work, removalTimeout)
+			defer cancel()
+			err := l.opts.Remover.Remove(ctx, ref)
+			l.inbox.put(func(l *loop) {
+				l.removing--
+				l.finishRemoval(e, err)
+				l.startRemovals()
+			})
+			return nil
+		})
+	}
+}
+
+func (l *loop) finishRemoval(e *entry, err error) {
+	if e.unpend != nil {
+		e.unpend()
+	}
+	if !e.leaves {
+		return
+	}
+	message := ""
+	if err != nil {
+		message = err.Error()
+		l.opts.Logger.WithError(err).WithFields(e.fields()).Error("A failed snapshot could not be removed")
+	}
+	l.observe(EventRemoved, e, message)
+}
+
+func (e *entry) fields() logrus.Fields {
+	return logrus.Fields{
+		"backup": e.request.Owner.Name, "namespace": e.request.Namespace, "persistentVolumeClaim": e.request.PVC,
+		"volumeSnapshot": e.key.Name, "driver": e.request.Driver,
+	}
+}
+
+func paceText(d *driver) string {
+	if n := d.pace.current(); n > 0 {
+		return "at most " + strconv.Itoa(n) + " snapshots"
+	}
+	return "any number of snapshots"
+}

@@ -1,0 +1,271 @@
+// Copyright The Clipper Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	// maxCreators and maxRemovers bound the API requests that are under way at once.
+	maxCreators = 16
+	maxRemovers = 8
+	// syncGrace is how long nothing is created while the API hasn't answered the tracker's first lists.
+	syncGrace = 30 * time.Second
+	// removalTimeout bounds asking for one removal; following it to its end is Settle's work.
+	removalTimeout = 5 * time.Minute
+)
+
+var errStopped = errors.New("the server is shutting down")
+
+// loop owns all state of a running Taker. Everything reaches it as a function in the inbox, or by the agenda, and runs on
+// its one goroutine, so there is no lock.
+type loop struct {
+	*Taker
+	// entries are those queued and in flight, in the order in which they were asked for.
+	entries []*entry
+	drivers map[string]*driver
+	// turns has the number of each owner's last start.
+	turns  map[types.UID]uint64
+	turn   uint64
+	agenda agenda
+	// opens is when creating starts even if the tracker has heard nothing yet.
+	opens time.Time
+
+	creating, removing int
+	removals           []*entry
+	// work is the context of all API requests; it outlives Start's by the grace time.
+	work  context.Context
+	group errgroup.Group
+}
+
+func newLoop(t *Taker) *loop {
+	return &loop{Taker: t, drivers: map[string]*driver{}, turns: map[types.UID]uint64{}}
+}
+
+func (l *loop) now() time.Time { return l.opts.Clock.Now() }
+
+func (l *loop) run(ctx context.Context) {
+	var cancel context.CancelFunc
+	l.work, cancel = context.WithCancel(context.WithoutCancel(ctx))
+	l.opens = l.now().Add(syncGrace)
+	l.agenda.add(l.opens, func() {})
+	for ctx.Err() == nil {
+		news := l.tracker.watchNews()
+		l.round()
+		l.pause(ctx.Done(), news)
+	}
+	l.shutdown()
+	cancel()
+	_ = l.group.Wait() // the workers return no errors
+	l.drain()          // their last answers
+	for _, e := range l.removals {
+		l.finishRemoval(e, errStopped)
+	}
+}
+
+// round takes in what has happened, then what has become due, then starts what may start.
+func (l *loop) round() {
+	l.drain()
+	l.agenda.run(l.now())
+	l.dispatch()
+}
+
+func (l *loop) drain() {
+	for _, event := range l.inbox.take() {
+		event(l)
+	}
+}
+
+// pause waits for the next thing to do.
+func (l *loop) pause(done, news <-chan struct{}) {
+	var due <-chan time.Time
+	if at, ok := l.agenda.next(); ok {
+		timer := l.opts.Clock.NewTimer(at.Sub(l.now()))
+		defer timer.Stop()
+		due = timer.C()
+	}
+	select {
+	case <-l.inbox.signal:
+	case <-due:
+	case <-news:
+	case <-done:
+	}
+}
+
+// shutdown gives up everything undecided and removes what it can within the grace time.
+func (l *loop) shutdown() {
+	l.stop()
+	l.drain()
+	for _, e := range l.entries {
+		if e.state.undecided() {
+			l.fail(e, ReasonAbandoned, e.abandoned(errStopped))
+		}
+	}
+	grace := l.opts.Clock.NewTimer(l.opts.ShutdownGrace)
+	defer grace.Stop()
+	for l.creating+l.removing+len(l.removals) > 0 {
+		select {
+		case <-l.inbox.signal:
+			l.drain()
+		case <-grace.C():
+			l.opts.Logger.Warnf("Shutting down with %d snapshots still to be removed", l.creating+l.removing+len(l.removals))
+			return
+		}
+	}
+}
+
+// admit takes in one call of Take.
+func (l *loop) admit(ctx context.Context, entries []*entry) {
+	g := &group{open: len(entries)}
+	g.release = context.AfterFunc(ctx, func() {
+		l.inbox.put(func(l *loop) { l.abandon(entries, context.Cause(ctx)) })
+	})
+	if len(entries) == 0 {
+		g.release()
+	}
+	for _, e := range entries {
+		e.group = g
+		e.driver = l.driver(e.request.Driver)
+		e.driver.queued++
+		l.opts.Metrics.load(e.driver)
+		l.entries = append(l.entries, e)
+		l.observe(EventQueued, e, "")
+		if err := validate(e.request); err != nil {
+			l.fail(e, ReasonCreateRefused, e.subject()+": the request for a snapshot is incomplete: "+err.Error())
+		}
+	}
+	if ctx.Err() != nil { // nothing may be created before the notice of it arrives
+		l.abandon(entries, context.Cause(ctx))
+	}
+}
+
+func (l *loop) driver(name string) *driver {
+	if l.drivers[name] == nil {
+		l.drivers[name] = &driver{name: name}
+	}
+	return l.drivers[name]
+}
+
+func (l *loop) abandon(entries []*entry, cause error) {
+	for _, e := range entries {
+		if e.state.undecided() {
+			l.fail(e, ReasonAbandoned, e.abandoned(cause))
+		}
+	}
+}
+
+// dispatch starts what may start: first the next tries of what is in flight already, then from the queue.
+func (l *loop) dispatch() {
+	l.entries = slices.DeleteFunc(l.entries, func(e *entry) bool { return !e.state.undecided() })
+	if len(l.entries) == 0 {
+		clear(l.turns)
+		return
+	}
+	if !l.mayCreate() {
+		return
+	}
+	for _, priority := range []Priority{Frozen, Batch} {
+		for _, e := range l.entries {
+			if e.state == due && e.request.Priority == priority && l.creating < maxCreators {
+				l.create(e)
+			}
+		}
+	}
+	if l.creating >= maxCreators {
+		return
+	}
+	candidates := make([]candidate, len(l.entries))
+	for i, e := range l.entries {
+		candidates[i] = e.candidate()
+	}
+	for _, i := range next(candidates, l.turns, l.limits()) {
+		if l.creating >= maxCreators {
+			return
+		}
+		l.start(l.entries[i])
+	}
+}
+
+func (l *loop) limits() limits {
+	lim := limits{server: l.opts.Parallelism.serverLimit(), owner: l.opts.Parallelism.ownerLimit(), driver: map[string]int{}}
+	for name, d := range l.drivers {
+		lim.driver[name] = d.pace.current()
+	}
+	return lim
+}
+
+// mayCreate says whether the tracker would see what is created. Where it never will, everything fails with its reason.
+func (l *loop) mayCreate() bool {
+	answered, trouble := l.tracker.state()
+	if trouble == nil {
+		return answered || !l.now().Before(l.opens)
+	}
+	for _, e := range l.entries {
+		l.fail(e, ReasonCreateRefused, e.subject()+": no snapshot can be taken: "+trouble.Error())
+	}
+	return false
+}
+
+// start brings an entry from the queue in flight. It subscribes before it creates, so that no event is missed.
+func (l *loop) start(e *entry) {
+	now := l.now()
+	l.turn++
+	l.turns[e.request.Owner.UID] = l.turn
+	e.driver.begin(now)
+	e.sub = l.tracker.subscribe(e.key, func() {
+		if e.dirty.CompareAndSwap(false, true) {
+			l.inbox.put(func(l *loop) {
+				e.dirty.Store(false)
+				l.examine(e)
+			})
+		}
+	})
+	e.leaves = true
+	l.create(e)
+	l.expect(e, now)
+	l.watchProgress(e.driver, now.Add(e.request.Timeout))
+	e.snap.update(func(o *Outcome) { o.Phase, o.VolumeSnapshot = Cutting, desired(e.request) })
+}
+
+func (l *loop) create(e *entry) {
+	l.setState(e, creating)
+	l.creating++
+	e.calling = true
+	e.tries++
+	l.group.Go(func() error {
+		answer := create(l.work, l.client, e.request)
+		l.inbox.put(func(l *loop) {
+			l.creating--
+			l.created(e, answer)
+		})
+		return nil
+	})
+}
+
+// setState is the only place that changes a state, so that the drivers' counts are right.
+func (l *loop) setState(e *entry, s state) {
+	d := e.driver
+	if e.state == queued {
+		d.queued--
+	}
+	if e.state.inFlight() {
+		d.inFlight--
+	}
+	e.state = s
+	if s.inFlight() {
+		d.inFlight++
+	}
+	l.opts.Metrics.load(d)
+}
+
+func (l *loop) observe(kind EventKind, e *entry, message string) {
+	l.opts.Observe(Event{Kind: kind, At: l.now(), Snapshot: e.snap, Message: message})
+}

@@ -1,0 +1,289 @@
+// Copyright The Clipper Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package snapshot
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	"github.com/sirupsen/logrus"
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+)
+
+// External-snapshotter's marks on a VolumeSnapshotContent.
+const (
+	// annBeingCreated: a CreateSnapshot call is under way, or its end is unknown. Nothing is deleted before it is off.
+	annBeingCreated = "snapshot.storage.kubernetes.io/volumesnapshot-being-created"
+	// annBeingDeleted: the VolumeSnapshot is to be deleted. The sidecar doesn't act on the deletion of a content whose
+	// VolumeSnapshot is gone unless it is there.
+	annBeingDeleted = "snapshot.storage.kubernetes.io/volumesnapshot-being-deleted"
+)
+
+// Ref names a VolumeSnapshot to be removed, with its content and the physical snapshot.
+type Ref struct {
+	// Namespace and Name of the VolumeSnapshot; required.
+	Namespace, Name string
+	// UID of the VolumeSnapshot. With it, an object of the same name that was made later is left alone. Optional.
+	UID types.UID
+	// ContentName is its VolumeSnapshotContent, for when that can't be found from the VolumeSnapshot any more. Optional.
+	ContentName string
+}
+
+func (r Ref) key() types.NamespacedName {
+	return types.NamespacedName{Namespace: r.Namespace, Name: r.Name}
+}
+
+// RemoverOptions are the settings of a Remover.
+type RemoverOptions struct {
+	// Clock; the default is the real one.
+	Clock clock.WithTicker
+	// Logger; the default is logrus's standard logger.
+	Logger logrus.FieldLogger
+}
+
+// Remover removes snapshots: Remove asks for it, Settle follows it to its end. It never takes finalizers off: an object
+// that stays says that something is still there. All methods may be called from any goroutine.
+type Remover struct {
+	client  Client
+	tracker *Tracker
+	clock   clock.WithTicker
+	log     logrus.FieldLogger
+
+	mu sync.Mutex
+	// pending counts, by VolumeSnapshot, the removals that were announced and not asked for yet.
+	pending map[types.NamespacedName]int
+}
+
+// NewRemover makes a Remover.
+func NewRemover(client Client, tracker *Tracker, opts RemoverOptions) *Remover {
+	if opts.Clock == nil {
+		opts.Clock = clock.RealClock{}
+	}
+	if opts.Logger == nil {
+		opts.Logger = logrus.StandardLogger()
+	}
+	return &Remover{
+		client: client, tracker: tracker, clock: opts.Clock, log: opts.Logger, pending: map[types.NamespacedName]int{},
+	}
+}
+
+// pend announces a removal, so that Settle doesn't take the time before it for its end. The function returned says that
+// it has been asked for; calling it twice is harmless.
+func (r *Remover) pend(ref Ref) (done func()) {
+	key := ref.key()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pending[key]++
+	return sync.OnceFunc(func() {
+		r.mu.Lock()
+		r.pending[key]--
+		if r.pending[key] == 0 {
+			delete(r.pending, key)
+		}
+		r.mu.Unlock()
+		r.tracker.wake(key, "")
+	})
+}
+
+func (r *Remover) isPending(key types.NamespacedName) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.pending[key] > 0
+}
+
+// Remove asks for the removal of snapshots: it makes the content follow its VolumeSnapshot (deletion policy Delete), so
+// that the physical snapshot goes too, and deletes the VolumeSnapshot; a content that was left alone is deleted itself.
+// What is gone already is no error; transient API errors are retried until ctx ends. It returns when the API has taken
+// the deletions in, which isn't yet when the objects are gone; the error joins those of all refs.
+func (r *Remover) Remove(ctx context.Context, refs ...Ref) error {
+	errs := make([]error, len(refs))
+	var group errgroup.Group
+	group.SetLimit(maxRemovers)
+	for i, ref := range refs {
+		group.Go(func() error {
+			if err := r.remove(ctx, ref); err != nil {
+				errs[i] = fmt.Errorf("removing VolumeSnapshot %s: %w", ref.key(), err)
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // the errors are in errs
+	return errors.Join(errs...)
+}
+
+func (r *Remover) remove(ctx context.Context, ref Ref) error {
+	content, err := r.findContent(ctx, ref)
+	if err != nil {
+		return err
+	}
+	if err := r.makeFollow(ctx, content); err != nil {
+		return err
+	}
+	gone, err := r.deleteSnapshot(ctx, ref)
+	if err != nil || !gone || content == nil {
+		return err
+	}
+	return r.deleteOrphan(ctx, content)
+}
+
+// findContent finds the content in the cache, and asks the API only where the cache can't know.
+func (r *Remover) findContent(ctx context.Context, ref Ref) (*snapshotv1.VolumeSnapshotContent, error) {
+	vs, content := r.tracker.look(ref.key(), ref.UID)
+	if content != nil {
+		return content, nil
+	}
+	name := ref.ContentName
+	if vs == nil && !r.tracker.hasSynced() {
+		live, err := r.getSnapshot(ctx, ref)
+		if err != nil {
+			return nil, err
+		}
+		vs = live
+	}
+	if bound := boundContent(vs); bound != "" {
+		name = bound
+	}
+	if name == "" {
+		return nil, nil
+	}
+	return r.getContent(ctx, ref, name)
+}
+
+// makeFollow sets the deletion policy to Delete.
+func (r *Remover) makeFollow(ctx context.Context, content *snapshotv1.VolumeSnapshotContent) error {
+	if content == nil || content.Spec.DeletionPolicy == snapshotv1.VolumeSnapshotContentDelete {
+		return nil
+	}
+	return r.patchContent(ctx, content, nil)
+}
+
+// deleteSnapshot reports gone when there is no such VolumeSnapshot, or only a later one of the same name.
+func (r *Remover) deleteSnapshot(ctx context.Context, ref Ref) (gone bool, err error) {
+	err = r.retry(ctx, func(ctx context.Context) error {
+		err := r.client.VolumeSnapshots(ref.Namespace).Delete(ctx, ref.Name, deleteOptions(ref.UID))
+		gone = isGone(err)
+		if gone {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		return false, fmt.Errorf("deleting it: %w", err)
+	}
+	return gone, nil
+}
+
+// isGone reads the answer to a DELETE that names a UID: a conflict says that the name now belongs to another object.
+func isGone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConflict(err) }
+
+// deleteOrphan deletes a content whose VolumeSnapshot is gone. The mark comes first: without it the sidecar would let the
+// object go, or keep it, and leave the physical snapshot.
+func (r *Remover) deleteOrphan(ctx context.Context, content *snapshotv1.VolumeSnapshotContent) error {
+	if content.Annotations[annBeingDeleted] == "" || content.Spec.DeletionPolicy != snapshotv1.VolumeSnapshotContentDelete {
+		if err := r.patchContent(ctx, content, map[string]string{annBeingDeleted: "yes"}); err != nil {
+			return err
+		}
+	}
+	if content.DeletionTimestamp != nil {
+		return nil
+	}
+	err := r.retry(ctx, func(ctx context.Context) error {
+		err := r.client.VolumeSnapshotContents().Delete(ctx, content.Name, deleteOptions(content.UID))
+		if isGone(err) {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("deleting VolumeSnapshotContent %s: %w", content.Name, err)
+	}
+	return nil
+}
+
+// patchContent sets the deletion policy to Delete and adds annotations; a content that is gone is no error.
+func (r *Remover) patchContent(ctx context.Context, content *snapshotv1.VolumeSnapshotContent, annotations map[string]string) error {
+	change := map[string]any{"spec": map[string]any{"deletionPolicy": snapshotv1.VolumeSnapshotContentDelete}}
+	if len(annotations) > 0 {
+		change["metadata"] = map[string]any{"annotations": annotations}
+	}
+	body, err := json.Marshal(change)
+	if err != nil {
+		return fmt.Errorf("writing the patch of VolumeSnapshotContent %s: %w", content.Name, err)
+	}
+	err = r.retry(ctx, func(ctx context.Context) error {
+		_, err := r.client.VolumeSnapshotContents().Patch(ctx, content.Name, types.MergePatchType, body, metav1.PatchOptions{})
+		return err
+	})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("setting the deletion policy of VolumeSnapshotContent %s to Delete: %w", content.Name, err)
+	}
+	return nil
+}
+
+// getSnapshot reads the VolumeSnapshot; nil when it is gone, or when a later one has its name.
+func (r *Remover) getSnapshot(ctx context.Context, ref Ref) (*snapshotv1.VolumeSnapshot, error) {
+	var vs *snapshotv1.VolumeSnapshot
+	err := r.retry(ctx, func(ctx context.Context) (err error) {
+		vs, err = r.client.VolumeSnapshots(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+		return err
+	})
+	switch {
+	case apierrors.IsNotFound(err), err == nil && ref.UID != "" && vs.UID != ref.UID:
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading it: %w", err)
+	}
+	return vs, nil
+}
+
+// getContent reads a VolumeSnapshotContent; nil when it is gone, or isn't that of the snapshot.
+func (r *Remover) getContent(ctx context.Context, ref Ref, name string) (*snapshotv1.VolumeSnapshotContent, error) {
+	var content *snapshotv1.VolumeSnapshotContent
+	err := r.retry(ctx, func(ctx context.Context) (err error) {
+		content, err = r.client.VolumeSnapshotContents().Get(ctx, name, metav1.GetOptions{})
+		return err
+	})
+	switch {
+	case apierrors.IsNotFound(err), err == nil && !belongs(content, ref.key(), ref.UID):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading VolumeSnapshotContent %s: %w", name, err)
+	}
+	return content, nil
+}
+
+// retry calls f until it succeeds, fails for good, or ctx ends.
+func (r *Remover) retry(ctx context.Context, f func(context.Context) error) error {
+	for n := 1; ; n++ {
+		call, cancel := context.WithTimeout(ctx, callTimeout)
+		err := f(call)
+		cancel()
+		if !isTransient(err) {
+			return err
+		}
+		timer := r.clock.NewTimer(retryDelay(n, err))
+		select {
+		case <-timer.C():
+		case <-ctx.Done():
+			timer.Stop()
+			return fmt.Errorf("%w (given up: %w)", err, context.Cause(ctx))
+		}
+	}
+}
+
+func deleteOptions(uid types.UID) metav1.DeleteOptions {
+	if uid == "" {
+		return metav1.DeleteOptions{}
+	}
+	return metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: ptr.To(uid)}}
+}
