@@ -1,0 +1,48 @@
+// Copyright The Clipper Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package archive
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
+	veleroarchive "github.com/vmware-tanzu/velero/pkg/archive"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// File is one regular file of the tarball.
+type File struct {
+	// Path in the tarball, relative, with slashes.
+	Path string
+	// Data is the whole content.
+	Data []byte
+	// ModTime of the entry; zero means the time at which it is written (178).
+	ModTime time.Time
+}
+
+// ItemFiles returns the files of one object, as it is after all plugins: they may have given it another name or
+// namespace, and the paths use the new ones (172). version is the object's API version, without the group, as it was
+// before the plugins (169).
+//
+// An object in its preferred version gives two files with the same content: the plain path first, for readers that know
+// nothing of versions, then the one with the version and the mark of the preferred one. In any other version it gives
+// the versioned file alone (176, 177). It fails only for an object that can't be written as JSON.
+func ItemFiles(obj *unstructured.Unstructured, gr schema.GroupResource, preferred schema.GroupVersionResource, version string) ([]File, error) {
+	// The map is encoded, not the Unstructured: that one's own encoder adds a newline (178).
+	data, err := json.Marshal(obj.Object)
+	if err != nil {
+		return nil, fmt.Errorf("encoding %s %s/%s as JSON: %w", gr, obj.GetNamespace(), obj.GetName(), err)
+	}
+	file := func(versionDir string) File {
+		path := veleroarchive.GetVersionedItemFilePath("", gr.String(), obj.GetNamespace(), obj.GetName(), versionDir)
+		return File{Path: path, Data: data}
+	}
+	if version != preferred.Version {
+		return []File{file(version)}, nil
+	}
+	return []File{file(""), file(version + velerov1.PreferredVersionDir)}, nil
+}

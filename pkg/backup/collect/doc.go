@@ -1,0 +1,30 @@
+// Copyright The Clipper Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package collect finds the items of a backup and puts them in order.
+//
+// It owns the rules of BEHAVIOURS.md groups G and H: which resource types are listed and in which order, one list
+// request per type (or per type and namespace), label selectors, ordered resources, resource types that show the same
+// objects twice, and which namespace objects belong into the backup.
+//
+// # Map
+//
+//   - Collect (collect.go) is the whole: a walk over what discovery knows.
+//   - Item (item.go) is one object with what is needed to store it.
+//   - list.go makes the list requests: selectors, paging, duplicates.
+//   - namespaces.go decides which namespace objects stay.
+//   - order.go holds the orders: of resource types in the core group, of items by spec.orderedResources.
+//   - Fetcher (fetch.go) gets single objects that a plugin names and that were not collected.
+//
+// # Promises
+//
+// The order of the result is the same for the same cluster and spec. A resource type that can't be listed costs one
+// error line per failed request and nothing else. Objects are held in memory, never in files (106 is changed: the
+// objects of a backup fit in memory, as one list of them has to anyway, and what isn't on disk can't be left there).
+// Shared discovery data isn't changed.
+//
+// # What is not here yet
+//
+// Filter policies come with a later issue. Their place is selectorsFor in list.go (121, 122), and, for lists across all
+// namespaces, the in-memory check beside the one for the namespace (116).
+package collect
