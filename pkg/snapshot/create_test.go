@@ -216,9 +216,53 @@ func TestAbandonedWhileTheCreationIsUnderWay(t *testing.T) {
 		h.Expect(s.Outcome().Reason).To(Equal(ReasonAbandoned))
 		left := h.taker.Settle(h.ctx, Ref{Namespace: "app", Name: keyOf(request(1)).Name})
 		h.Expect(left).To(BeEmpty())
+		h.Expect(time.Since(s.Outcome().Decided)).To(Equal(4*time.Second), "the rest of the creation")
 		h.Expect(h.api.asked("create volumesnapshots")).To(Equal(1))
 		h.Expect(h.api.asked("delete volumesnapshots")).To(Equal(1), "Settle waited for the creation and its removal")
 		h.Expect(h.api.count(snapshotsResource)).To(BeZero())
+	})
+}
+
+func TestTheDeadlineCountsFromTheCreation(t *testing.T) {
+	inBubble(t, TakerOptions{}, func(a *api) {
+		a.setAnswer(func(verb, _, _ string) error {
+			if verb == "create" {
+				<-time.After(20 * time.Second)
+			}
+			return nil
+		})
+	}, func(h *harness) {
+		begin := time.Now()
+		snaps := h.taker.Take(h.ctx, requests(3)...)
+		h.Expect(Wait(h.ctx, snaps...)).To(Succeed())
+		h.Expect(time.Since(begin)).To(Equal(20*time.Second + testTimeout))
+		h.Expect(reasons(snaps)).To(Equal(map[string]int{"TimedOut": 3}))
+		h.Expect(snaps[0].Outcome().Created).To(Equal(begin.Add(20 * time.Second)))
+	})
+}
+
+func TestAStrangerFoundAtTheSecondTryIsLeftAlone(t *testing.T) {
+	r := request(1)
+	inBubble(t, TakerOptions{}, func(a *api) {
+		stranger := desired(request(1, ofOwner("somebody")))
+		stranger.Name = keyOf(r).Name
+		_, _ = a.create(snapshotsResource, stranger)
+		tries := 0
+		a.setAnswer(func(verb, _, _ string) error {
+			if verb == "create" {
+				tries++
+			}
+			if verb == "create" && tries == 1 {
+				return apierrors.NewServiceUnavailable("busy")
+			}
+			return nil
+		})
+	}, func(h *harness) {
+		s := h.taker.Take(h.ctx, r)[0]
+		h.pass(time.Minute)
+		h.Expect(s.Outcome().Reason).To(Equal(ReasonCreateRefused))
+		h.Expect(h.api.count(snapshotsResource)).To(Equal(1))
+		h.Expect(h.api.asked("delete volumesnapshots")).To(BeZero())
 	})
 }
 

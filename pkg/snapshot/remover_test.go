@@ -90,9 +90,15 @@ func TestALaterSnapshotOfTheSameNameIsLeftAlone(t *testing.T) {
 }
 
 func TestAnOrphanedContentIsDeletedWithItsMark(t *testing.T) {
+	for _, policy := range []snapshotv1.DeletionPolicy{snapshotv1.VolumeSnapshotContentRetain, snapshotv1.VolumeSnapshotContentDelete} {
+		t.Run(string(policy), func(t *testing.T) { orphanIsDeleted(t, policy) })
+	}
+}
+
+func orphanIsDeleted(t *testing.T, policy snapshotv1.DeletionPolicy) {
 	var ref Ref
 	inBubble(t, TakerOptions{}, func(a *api) {
-		ref = existing(a, snapshotv1.VolumeSnapshotContentRetain)
+		ref = existing(a, policy)
 		_ = a.delete(snapshotsResource, ref.Namespace, ref.Name, metav1.DeleteOptions{})
 		_ = a.changeContent(nameOfContent(ref), func(c *snapshotv1.VolumeSnapshotContent) { c.Finalizers = []string{"sidecar"} })
 	}, func(h *harness) {
@@ -153,6 +159,7 @@ func TestSettleNamesADriverThatDoesNotAnswer(t *testing.T) {
 		h.Expect(left).To(HaveLen(1))
 		h.Expect(left[0].Name).To(Equal(ref.Name))
 		h.Expect(left[0].Reason).To(And(ContainSubstring("has not answered CreateSnapshot"), ContainSubstring(ref.Namespace+"/"+ref.Name)))
+		h.Expect(h.api.asked("get volumesnapshots") + h.api.asked("get volumesnapshotcontents")).To(BeZero())
 
 		// The driver answers at last.
 		begin := time.Now()

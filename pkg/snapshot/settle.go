@@ -152,10 +152,15 @@ func (s *settling) live(ctx context.Context) (*snapshotv1.VolumeSnapshot, *snaps
 	return vs, content, err
 }
 
-// reason says why the objects are still there; empty when they are not.
+// reason says why the objects are still there; empty when they are not. The cache answers where it can, so that many
+// leftovers don't mean many requests.
 func (s *settling) reason(ctx context.Context) string {
 	key := s.ref.key()
-	vs, content, err := s.live(ctx)
+	vs, content := s.tracker.look(key, s.ref.UID)
+	var err error
+	if vs == nil && content == nil {
+		vs, content, err = s.live(ctx)
+	}
 	switch {
 	case err != nil:
 		return fmt.Sprintf("it could not be found out whether VolumeSnapshot %s is gone: %v", key, err)

@@ -83,7 +83,11 @@ func (s *source) watch(ctx context.Context, options metav1.ListOptions) (watch.I
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err):
+	case isWatchRefusal(err) && s.last == nil:
+		// The permission was withdrawn from a running watch. The reflector must list first: what was deleted meanwhile
+		// would be missed.
+		return nil, apierrors.NewResourceExpired("watching is not permitted any more")
+	case isWatchRefusal(err):
 		s.log.WithError(err).Warnf("May not watch %s: listing them every %s instead", s.resource, s.interval)
 		return newPoller(ctx, s, options, s.last), nil
 	case err != nil:
@@ -122,6 +126,10 @@ func (s *source) note(err error) {
 		s.log.Infof("Listing %s works again", s.resource)
 	}
 	s.changed()
+}
+
+func isWatchRefusal(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsMethodNotSupported(err)
 }
 
 // isRefusal is true for answers that only an administrator can change.

@@ -204,6 +204,22 @@ func TestWithoutWatchOneListPerInterval(t *testing.T) {
 	})
 }
 
+func TestAWatchThatIsWithdrawnMissesNoDeletion(t *testing.T) {
+	inBubble(t, TakerOptions{}, nil, func(h *harness) {
+		snaps := h.taker.Take(h.ctx, requests(2)...)
+		synctest.Wait()
+		refuse(h.api, forbidden(snapshotsResource), "watch")
+		h.api.closeWatches()
+		key := keyOf(request(0))
+		_ = h.api.delete(snapshotsResource, key.Namespace, key.Name, metav1.DeleteOptions{})
+		h.pass(30 * time.Second)
+		h.Expect(snaps[0].Outcome().Reason).To(Equal(ReasonDeleted))
+		h.api.cut(keyOf(request(1)))
+		h.pass(5 * time.Second)
+		h.Expect(snaps[1].Outcome().Phase).To(Equal(Cut))
+	})
+}
+
 func TestASnapshotMadeAnewBetweenTwoListsIsNoticed(t *testing.T) {
 	inBubble(t, TakerOptions{}, func(a *api) { refuse(a, forbidden(snapshotsResource), "watch") }, func(h *harness) {
 		r := request(1)
