@@ -86,14 +86,22 @@ func (c *claims) take(ctx context.Context, priority snapshot.Priority, wanted ..
 			missing, requests = append(missing, claim), append(requests, request)
 		}
 	}
+	if len(requests) == 0 {
+		return futures(wanted)
+	}
 	for i, taken := range c.taker.Take(ctx, requests...) {
 		missing[i].snapshot = taken
 		request := taken.Request()
 		name := types.NamespacedName{Namespace: request.Namespace, Name: snapshot.Name(request.Owner.UID, request.PVCUID)}
 		c.bySnapshot[name] = missing[i]
 	}
+	return futures(wanted)
+}
+
+// futures returns the snapshots of those claims that have one. The lock is held.
+func futures(of []*claim) []*snapshot.Snapshot {
 	var all []*snapshot.Snapshot
-	for _, claim := range wanted {
+	for _, claim := range of {
 		if claim.snapshot != nil {
 			all = append(all, claim.snapshot)
 		}
@@ -134,13 +142,7 @@ func (c *claims) snapshots() int {
 func (c *claims) taken() []*snapshot.Snapshot {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var all []*snapshot.Snapshot
-	for _, claim := range c.order {
-		if claim.snapshot != nil {
-			all = append(all, claim.snapshot)
-		}
-	}
-	return all
+	return futures(c.order)
 }
 
 // contentOf returns the name of the content of a snapshot that was taken for this backup; empty for any other.

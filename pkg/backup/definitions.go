@@ -7,11 +7,11 @@ import (
 	"context"
 
 	"github.com/vmware-tanzu/velero/pkg/kuberesource"
+	velero "github.com/vmware-tanzu/velero/pkg/plugin/velero"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/velero-clipper/clipper/pkg/backup/collect"
 	"github.com/velero-clipper/clipper/pkg/backup/itemblock"
-	velero "github.com/vmware-tanzu/velero/pkg/plugin/velero"
 )
 
 // definitions backs up the CRDs of the resource types that are in the backup, unless the filters speak of CRDs
@@ -36,8 +36,10 @@ func (r *run) definitions(ctx context.Context) error {
 			block.Items = append(block.Items, *item)
 		}
 	}
-	if err := r.worker(ctx, func() { r.walk(ctx, block) }); err != nil {
-		return err
+	if len(block.Items) > 0 {
+		if err := r.worker(ctx, func() { r.walk(ctx, block) }); err != nil {
+			return err
+		}
 	}
 	return context.Cause(ctx)
 }

@@ -121,6 +121,7 @@ func (e *Engine) Run(ctx context.Context, request Request, out io.Writer) (*Resu
 	for _, step := range steps {
 		if err := step.do(ctx); err != nil {
 			_ = r.archive.Close() // a second Close only repeats the first one's error
+			r.nameLeftovers(ctx)
 			return r.result(), fmt.Errorf("%s: %w", step.what, err)
 		}
 	}

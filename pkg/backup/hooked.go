@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/velero-clipper/clipper/pkg/backup/collect"
 	"github.com/velero-clipper/clipper/pkg/backup/itemblock"
 	"github.com/velero-clipper/clipper/pkg/snapshot"
 )
@@ -47,7 +48,7 @@ func (r *run) hookedBlock(ctx context.Context, block *itemblock.Block) {
 // (368).
 func (r *run) freezeAndSnapshot(ctx context.Context, block *itemblock.Block) {
 	log := r.log.WithField("block", block.String())
-	pods := block.Pods()
+	pods := r.unvisited(block.Pods())
 	defer func() {
 		for _, pod := range pods {
 			// What went wrong has been logged; the pod's item is backed up all the same (219).
@@ -56,7 +57,7 @@ func (r *run) freezeAndSnapshot(ctx context.Context, block *itemblock.Block) {
 	}()
 	for _, pod := range pods {
 		if err := r.runner.Freeze(ctx, log, pod.Object); err != nil {
-			r.visits.refuse(keyOf(pod.Object), block)
+			r.visits.refuse(pod, block)
 		}
 	}
 	if ctx.Err() != nil {
@@ -65,4 +66,16 @@ func (r *run) freezeAndSnapshot(ctx context.Context, block *itemblock.Block) {
 	taken := r.claims.take(ctx, snapshot.Frozen, r.claims.of(block)...)
 	// Each future is decided when ctx ends, too; waiting for that tells removal apart from a snapshot still to come.
 	_ = snapshot.Wait(context.WithoutCancel(ctx), taken...)
+}
+
+// unvisited returns the items that aren't in the backup yet. A pod that another block has brought in is not frozen for
+// nothing (161, 221).
+func (r *run) unvisited(items []collect.Item) []collect.Item {
+	var found []collect.Item
+	for _, item := range items {
+		if !r.visits.isKnown(keyOf(item.Object)) {
+			found = append(found, item)
+		}
+	}
+	return found
 }

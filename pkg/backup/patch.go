@@ -7,10 +7,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/retry"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -21,17 +23,38 @@ func (w *walker) patchMetadata(ctx context.Context, object client.Object, metada
 	if err != nil {
 		return fmt.Errorf("encoding the patch: %w", err)
 	}
-	// A merge patch of metadata never conflicts by itself; the API server may be busy all the same.
-	return retry.OnError(retry.DefaultBackoff, isBusy, func() error {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
+	return untilAnswered(ctx, func() error {
 		return w.deps.Client.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch))
 	})
 }
 
-// isBusy says whether the same request may succeed in a moment.
-func isBusy(err error) bool {
+// patience is how a request is repeated: for about 12 seconds, which an API server that restarts needs.
+var patience = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.1, Steps: 8}
+
+// untilAnswered repeats a request while the API server is busy or away (365), and returns its last error.
+func untilAnswered(ctx context.Context, request func() error) error {
+	var last error
+	err := wait.ExponentialBackoffWithContext(ctx, patience, func(context.Context) (bool, error) {
+		last = request()
+		if last != nil && isPassing(last) {
+			return false, nil
+		}
+		return true, last
+	})
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	default:
+		return last
+	}
+}
+
+// isPassing says whether the same request may succeed in a moment. A merge patch of metadata never conflicts by itself,
+// but the API server says so when it gives up repeating it.
+func isPassing(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) ||
-		apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsInternalError(err)
+		apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsInternalError(err) ||
+		utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) || utilnet.IsProbableEOF(err) || utilnet.IsTimeout(err)
 }

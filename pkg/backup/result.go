@@ -4,10 +4,15 @@
 package backup
 
 import (
+	"time"
+
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
 	"github.com/vmware-tanzu/velero/pkg/itemoperation"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/velero-clipper/clipper/pkg/backup/volume"
 	"github.com/velero-clipper/clipper/pkg/hook"
@@ -72,7 +77,8 @@ func (r *run) result() *Result {
 	return result
 }
 
-// objects returns the snapshots that are in the tarball with their latest known status, and their classes.
+// objects returns the snapshots that were taken for the backup and are in its tarball, with their latest known status,
+// and their classes. A snapshot of somebody else that a plugin brought in is an item like any other.
 func (c *claims) objects(known *volume.Objects) volume.Snapshots {
 	latest := map[types.NamespacedName]*snapshotv1.VolumeSnapshot{}
 	for _, s := range c.taken() {
@@ -85,10 +91,14 @@ func (c *claims) objects(known *volume.Objects) volume.Snapshots {
 	var found volume.Snapshots
 	used := map[string]bool{}
 	for _, s := range c.inTarball {
+		if c.bySnapshot[s.name] == nil {
+			continue
+		}
 		vs := s.vs.DeepCopy()
 		if seen := latest[s.name]; seen != nil && seen.Status != nil {
 			vs.Status = seen.Status.DeepCopy()
 		}
+		catchUp(vs, s.content)
 		found.VolumeSnapshots = append(found.VolumeSnapshots, *vs)
 		found.Contents = append(found.Contents, *s.content)
 		if vs.Spec.VolumeSnapshotClassName != nil {
@@ -101,4 +111,24 @@ func (c *claims) objects(known *volume.Objects) volume.Snapshots {
 		}
 	}
 	return found
+}
+
+// catchUp fills in what a VolumeSnapshot will take over from its content. It may not have done so when the walk is over,
+// and without the content's name the volume information would leave the snapshot out (348).
+func catchUp(vs *snapshotv1.VolumeSnapshot, content *snapshotv1.VolumeSnapshotContent) {
+	if vs.Status == nil {
+		vs.Status = &snapshotv1.VolumeSnapshotStatus{}
+	}
+	if vs.Status.BoundVolumeSnapshotContentName == nil {
+		vs.Status.BoundVolumeSnapshotContentName = ptr.To(content.Name)
+	}
+	if content.Status == nil {
+		return
+	}
+	if size := content.Status.RestoreSize; size != nil && vs.Status.RestoreSize == nil {
+		vs.Status.RestoreSize = resource.NewQuantity(*size, resource.BinarySI)
+	}
+	if created := content.Status.CreationTime; created != nil && vs.Status.CreationTime == nil {
+		vs.Status.CreationTime = ptr.To(metav1.NewTime(time.Unix(0, *created)))
+	}
 }

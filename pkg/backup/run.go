@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"runtime/debug"
 
 	"github.com/sirupsen/logrus"
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
@@ -68,19 +69,28 @@ func newRun(deps Deps, request Request, out io.Writer) (*run, error) {
 		native:     volume.NewNative(request.SnapshotLocations, request.Snapshotters),
 		workers:    make(chan struct{}, deps.Workers),
 	}
+	r.native.Log = request.Log
 	r.progress = newProgress(deps, request, r.visits)
 	return r, nil
 }
 
 // worker takes a worker for as long as do runs: that is how plugins are called by no more goroutines at once than the
-// server allows.
-func (r *run) worker(ctx context.Context, do func()) error {
+// server allows. A panic fails the backup, not the server (369).
+func (r *run) worker(ctx context.Context, do func()) (err error) {
 	select {
 	case r.workers <- struct{}{}:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	defer func() { <-r.workers }()
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fmt.Errorf("panic: %v\n%s", cause, debug.Stack())
+		}
+		<-r.workers
+	}()
+	if ctx.Err() != nil { // select picks any of two cases that are both possible
+		return context.Cause(ctx)
+	}
 	do()
 	return nil
 }

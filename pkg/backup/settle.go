@@ -21,9 +21,25 @@ const (
 
 // settle has a last look at the snapshots: the taken ones may become ready, the failed ones should be gone.
 func (r *run) settle(ctx context.Context) error {
-	var cut []*snapshot.Snapshot
-	var removed []snapshot.Ref
-	for _, s := range r.claims.taken() {
+	cut, removed := r.claims.ends()
+	r.awaitReady(ctx, cut)
+	r.awaitRemoval(ctx, removed)
+	return context.Cause(ctx)
+}
+
+// nameLeftovers is settle for a run that has failed: what was given up should be gone, and what is left of it must be
+// known (359).
+func (r *run) nameLeftovers(ctx context.Context) {
+	if r.claims == nil {
+		return
+	}
+	_, removed := r.claims.ends()
+	r.awaitRemoval(context.WithoutCancel(ctx), removed)
+}
+
+// ends returns the snapshots that are cut, and those that were created and failed, which are being removed.
+func (c *claims) ends() (cut []*snapshot.Snapshot, removed []snapshot.Ref) {
+	for _, s := range c.taken() {
 		outcome := s.Outcome()
 		switch {
 		case outcome.Phase == snapshot.Cut:
@@ -32,9 +48,7 @@ func (r *run) settle(ctx context.Context) error {
 			removed = append(removed, refTo(outcome))
 		}
 	}
-	r.awaitReady(ctx, cut)
-	r.awaitRemoval(ctx, removed)
-	return context.Cause(ctx)
+	return cut, removed
 }
 
 func (r *run) awaitReady(ctx context.Context, cut []*snapshot.Snapshot) {

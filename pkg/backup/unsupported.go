@@ -32,7 +32,7 @@ func Unsupported(spec velerov1.BackupSpec) []string {
 }
 
 // fileSystemBackups returns an error for a pod that asks, by annotation, for the file-system backup of a volume (248).
-func fileSystemBackups(pod *unstructured.Unstructured, _ *velerov1.Backup) error {
+func fileSystemBackups(pod *unstructured.Unstructured) error {
 	volumes := pod.GetAnnotations()[velerov1.VolumesToBackupAnnotation]
 	if strings.TrimSpace(volumes) == "" {
 		return nil

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/velero-clipper/clipper/pkg/backup/collect"
 	"github.com/velero-clipper/clipper/pkg/backup/itemblock"
 )
 
@@ -40,13 +41,14 @@ type visits struct {
 	finished int
 	// types are the resource types of which a block's item was backed up.
 	types map[schema.GroupResource]bool
-	// waiting says which block waits for which, so that two that want each other's items don't wait for ever.
-	waiting map[*itemblock.Block]*itemblock.Block
+	// waiting says which block waits for which visit, so that two that want each other's items don't wait for ever.
+	waiting map[*itemblock.Block]*visit
 }
 
 // visit is one item on its way into the backup.
 type visit struct {
 	key   itemKey
+	id    velero.ResourceIdentifier
 	block *itemblock.Block
 	done  chan struct{}
 	// Set before done is closed.
@@ -59,7 +61,7 @@ func newVisits() *visits {
 		byKey:    map[itemKey]*visit{},
 		byID:     map[velero.ResourceIdentifier]*visit{},
 		types:    map[schema.GroupResource]bool{},
-		waiting:  map[*itemblock.Block]*itemblock.Block{},
+		waiting:  map[*itemblock.Block]*visit{},
 	}
 }
 
@@ -71,8 +73,8 @@ func (v *visits) expect(key itemKey) {
 }
 
 // refuse enters an item that will not be written: its own turn, and whoever brings it in, finds it done (162).
-func (v *visits) refuse(key itemKey, block *itemblock.Block) {
-	if made, first := v.enter(key, velero.ResourceIdentifier{}, block); first {
+func (v *visits) refuse(item collect.Item, block *itemblock.Block) {
+	if made, first := v.enter(keyOf(item.Object), item.ID(), block); first {
 		v.leave(made, nil)
 	}
 }
@@ -84,7 +86,7 @@ func (v *visits) enter(key itemKey, id velero.ResourceIdentifier, block *itemblo
 	if known := v.byKey[key]; known != nil {
 		return known, false
 	}
-	made := &visit{key: key, block: block, done: make(chan struct{})}
+	made := &visit{key: key, id: id, block: block, done: make(chan struct{})}
 	v.byKey[key] = made
 	v.byID[id] = made
 	v.expected[key] = true
@@ -101,8 +103,8 @@ func (v *visits) find(id velero.ResourceIdentifier) *visit {
 // leave ends a visit.
 func (v *visits) leave(made *visit, err error) {
 	v.mu.Lock()
+	defer v.mu.Unlock()
 	v.finished++
-	v.mu.Unlock()
 	made.err = err
 	close(made.done)
 }
@@ -110,21 +112,22 @@ func (v *visits) leave(made *visit, err error) {
 // forget ends a visit as if there had been none: a plugin has taken the item out of the backup (171).
 func (v *visits) forget(made *visit) {
 	v.mu.Lock()
+	defer v.mu.Unlock()
 	delete(v.byKey, made.key)
 	delete(v.expected, made.key)
-	v.mu.Unlock()
+	if v.byID[made.id] == made {
+		delete(v.byID, made.id)
+	}
 	close(made.done)
 }
 
 // await waits for somebody else's visit and returns its error (362). A block never waits for itself, nor for a block that
 // waits for it in turn: as in Velero's own engine such an item counts as backed up.
 func (v *visits) await(ctx context.Context, other *visit, block *itemblock.Block) error {
-	select {
-	case <-other.done:
+	if other.isOver() {
 		return other.err
-	default:
 	}
-	if !v.mayWait(block, other.block) {
+	if !v.mayWait(block, other) {
 		return nil
 	}
 	defer v.stopWaiting(block)
@@ -136,16 +139,26 @@ func (v *visits) await(ctx context.Context, other *visit, block *itemblock.Block
 	}
 }
 
-func (v *visits) mayWait(block, other *itemblock.Block) bool {
+func (v *visits) mayWait(block *itemblock.Block, other *visit) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for next := other; next != nil; next = v.waiting[next] {
-		if next == block {
+	// A visit that is over holds nobody up, even if who waited for it hasn't woken yet.
+	for next := other; next != nil && !next.isOver(); next = v.waiting[next.block] {
+		if next.block == block {
 			return false
 		}
 	}
 	v.waiting[block] = other
 	return true
+}
+
+func (made *visit) isOver() bool {
+	select {
+	case <-made.done:
+		return true
+	default:
+		return false
+	}
 }
 
 func (v *visits) stopWaiting(block *itemblock.Block) {

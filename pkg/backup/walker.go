@@ -53,41 +53,59 @@ func (w *walker) top(ctx context.Context, item collect.Item) {
 		w.visits.sawType(item.GroupResource)
 		return
 	}
-	in, err := w.item(ctx, item, false)
+	what, err := w.item(ctx, item, false)
+	if what == leftOut {
+		return
+	}
+	if what == metBefore { // between the two lines above, by another block
+		err = nil
+	}
 	for _, cause := range causes(err) {
 		log.WithError(cause).Error("The item is not in the backup")
 	}
-	if err == nil && in {
+	if err == nil {
 		w.visits.sawType(item.GroupResource)
 	}
 }
+
+// arrival is how an item came to be where it is.
+type arrival int
+
+const (
+	// leftOut: the filters or a plugin keep it out of the backup.
+	leftOut arrival = iota
+	// metBefore: it was visited before, and has the result of that time.
+	metBefore
+	// visited: this was its visit.
+	visited
+)
 
 func (w *walker) itemLog(item collect.Item) logrus.FieldLogger {
 	return w.log.WithFields(logrus.Fields{"resource": item.GroupResource.String(), "namespace": item.Namespace, "name": item.Name})
 }
 
-// item backs up one item, together with the items that its actions bring in. in is false when the filters or a plugin
-// leave it out. An item that was met before isn't written again; it has the result of the first time.
-func (w *walker) item(ctx context.Context, item collect.Item, mustInclude bool) (in bool, err error) {
+// item backs up one item, together with the items that its actions bring in. An item that was met before isn't written
+// again; it has the result of the first time.
+func (w *walker) item(ctx context.Context, item collect.Item, mustInclude bool) (arrival, error) {
 	if decision := w.filter.Includes(item.Object, item.GroupResource, mustInclude); !decision.In {
 		w.itemLog(item).Infof("Left out: %s", decision.Message)
 		w.excluded(item, decision)
-		return false, nil
+		return leftOut, nil
 	}
 	made, first := w.visits.enter(keyOf(item.Object), item.ID(), w.block)
 	if !first {
-		return true, w.visits.await(ctx, made, w.block)
+		return metBefore, w.visits.await(ctx, made, w.block)
 	}
 	files, err := w.convert(ctx, item)
 	if err == nil && files == nil {
 		w.visits.forget(made)
-		return false, nil
+		return leftOut, nil
 	}
 	if err == nil {
 		err = w.archive.Add(files...)
 	}
 	w.visits.leave(made, err)
-	return true, err
+	return visited, err
 }
 
 // convert runs the item through its actions and returns its files; none when an action takes it out of the backup. A panic
@@ -100,7 +118,7 @@ func (w *walker) convert(ctx context.Context, item collect.Item) (files []archiv
 	}()
 	var errs []error
 	if item.GroupResource == kuberesource.Pods {
-		errs = append(errs, fileSystemBackups(item.Object, w.backup))
+		errs = append(errs, fileSystemBackups(item.Object))
 	}
 	version := item.Object.GroupVersionKind().Version
 	object, err := w.act(ctx, item)

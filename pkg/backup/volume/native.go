@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/sirupsen/logrus"
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
 	velerobackup "github.com/vmware-tanzu/velero/pkg/backup"
 	"github.com/vmware-tanzu/velero/pkg/features"
@@ -17,10 +18,12 @@ import (
 )
 
 // Native finds out which volumes ask for a native snapshot, one that a VolumeSnapshotter plugin takes. It is safe for
-// concurrent use once Decider is set.
+// concurrent use once Decider and Log are set.
 type Native struct {
 	// Decider says whether a snapshot is wanted.
 	Decider Decider
+	// Log is the backup's log.
+	Log logrus.FieldLogger
 
 	locations []*velerov1.VolumeSnapshotLocation
 	mu        sync.Mutex
@@ -39,7 +42,7 @@ func NewNative(locations []*velerov1.VolumeSnapshotLocation, plugins velerobacku
 
 // Check returns why a volume isn't protected by a native snapshot, or nothing when that needs no mention because the volume
 // is one for CSI snapshots. The error fails the volume's item: a plugin claims the volume, and the engine can't take
-// native snapshots yet (259, 260, 264, 265).
+// native snapshots yet (259, 260, 265).
 func (n *Native) Check(object runtime.Unstructured, pv *corev1.PersistentVolume) (skip string, err error) {
 	wanted, err := n.Decider.ShouldPerformSnapshot(object, kuberesource.PersistentVolumes)
 	if err != nil {
@@ -51,21 +54,34 @@ func (n *Native) Check(object runtime.Unstructured, pv *corev1.PersistentVolume)
 	if features.IsEnabled(velerov1.CSIFeatureFlag) && pv.Spec.CSI != nil {
 		return "", nil
 	}
+	if location := n.claimedBy(object, pv.Name); location != "" {
+		return "", fmt.Errorf("volume %s would be snapshotted by the plugin of snapshot location %s, and native snapshots aren't available with the "+
+			"parallel engine yet; run the server with --csi-snapshot-parallelism=0, or set spec.snapshotVolumes to false", pv.Name, location)
+	}
+	return "no volume snapshotter plugin claims this volume", nil
+}
+
+// claimedBy returns the first snapshot location whose plugin knows the volume. A plugin that can't tell is an error line,
+// one that doesn't know it a warning, and the next is asked (264).
+func (n *Native) claimedBy(object runtime.Unstructured, volume string) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, location := range n.locations {
+		log := n.Log.WithFields(logrus.Fields{"persistentVolume": volume, "volumeSnapshotLocation": location.Name})
 		plugin, err := n.plugins.SetNX(location)
 		if err != nil {
-			return "", fmt.Errorf("volume %s: starting the plugin of snapshot location %s: %w", pv.Name, location.Name, err)
+			log.WithError(err).Error("The snapshot location's plugin can't be started")
+			continue
 		}
 		id, err := plugin.GetVolumeID(object)
-		if err != nil {
-			return "", fmt.Errorf("volume %s: asking the plugin of snapshot location %s for the volume's ID: %w", pv.Name, location.Name, err)
-		}
-		if id != "" {
-			return "", fmt.Errorf("volume %s would be snapshotted by the plugin of snapshot location %s, and native snapshots aren't available with the "+
-				"parallel engine yet; run the server with --csi-snapshot-parallelism=0, or set spec.snapshotVolumes to false", pv.Name, location.Name)
+		switch {
+		case err != nil:
+			log.WithError(err).Error("The snapshot location's plugin can't tell whether the volume is one of its own")
+		case id == "":
+			log.Warn("The snapshot location's plugin doesn't know the volume")
+		default:
+			return location.Name
 		}
 	}
-	return "no volume snapshotter plugin claims this volume", nil
+	return ""
 }

@@ -84,10 +84,6 @@ func (p *Planner) Plan(ctx context.Context, claim *unstructured.Unstructured) (P
 	}
 	name := pvc.Namespace + "/" + pvc.Name
 
-	if group := pvc.Labels[p.Backup.Spec.VolumeGroupSnapshotLabelKey]; p.Backup.Spec.VolumeGroupSnapshotLabelKey != "" && group != "" {
-		return Plan{}, fmt.Errorf("claim %s belongs to volume group %q (label %s): group snapshots aren't available with the parallel engine yet; "+
-			"remove the label, or run the server with --csi-snapshot-parallelism=0", name, group, p.Backup.Spec.VolumeGroupSnapshotLabelKey)
-	}
 	if pvc.Status.Phase != corev1.ClaimBound || pvc.Spec.VolumeName == "" {
 		return Plan{
 			Method: Skipped, Approach: ApproachAny, Reason: "the claim is not bound to a volume",
@@ -119,6 +115,11 @@ func (p *Planner) csiPlan(ctx context.Context, pvc *corev1.PersistentVolumeClaim
 		return Plan{
 			Method: Skipped, Volume: pv.Name, Approach: ApproachCSI, Reason: "the volume isn't provided by a CSI driver",
 		}, nil
+	}
+	// Only a volume that would be snapshotted can ask for being snapshotted with its group (302).
+	if group := pvc.Labels[p.Backup.Spec.VolumeGroupSnapshotLabelKey]; p.Backup.Spec.VolumeGroupSnapshotLabelKey != "" && group != "" {
+		return Plan{}, fmt.Errorf("claim %s belongs to volume group %q (label %s): group snapshots aren't available with the parallel engine yet; "+
+			"remove the label, or run the server with --csi-snapshot-parallelism=0", name, group, p.Backup.Spec.VolumeGroupSnapshotLabelKey)
 	}
 	class, err := p.class(ctx, pvc, pv.Spec.CSI.Driver)
 	if err != nil {
