@@ -26,7 +26,7 @@ const (
 
 // ControlPlane lists what a lab needs, in the order in which it is built: the
 // longest build first would leave a newcomer in front of one line for minutes,
-// so the short ones come first.
+// so that one comes last.
 func ControlPlane() []Program {
 	return []Program{Etcd, AWSPlugin, SnapshotController, CSISnapshotter, KubeAPIServer}
 }
@@ -50,7 +50,7 @@ var sources = map[Program]source{
 	},
 	SnapshotController: {
 		tool: "snapshotter", module: "github.com/kubernetes-csi/external-snapshotter/v8",
-		pkg: "github.com/kubernetes-csi/external-snapshotter/v8/cmd/snapshot-controller", minutes: "about 3 minutes",
+		pkg: "github.com/kubernetes-csi/external-snapshotter/v8/cmd/snapshot-controller", minutes: "about 4 minutes",
 	},
 	CSISnapshotter: {
 		tool: "snapshotter", module: "github.com/kubernetes-csi/external-snapshotter/v8",
@@ -58,11 +58,11 @@ var sources = map[Program]source{
 	},
 	AWSPlugin: {
 		tool: "aws-plugin", module: "github.com/vmware-tanzu/velero-plugin-for-aws",
-		pkg: "github.com/vmware-tanzu/velero-plugin-for-aws/velero-plugin-for-aws", minutes: "about 3 minutes",
+		pkg: "github.com/vmware-tanzu/velero-plugin-for-aws/velero-plugin-for-aws", minutes: "about 5 minutes",
 	},
 	Lint: {
 		tool: "lint", module: "github.com/golangci/golangci-lint/v2",
-		pkg: "github.com/golangci/golangci-lint/v2/cmd/golangci-lint", minutes: "about 3 minutes",
+		pkg: "github.com/golangci/golangci-lint/v2/cmd/golangci-lint", minutes: "several minutes",
 	},
 }
 
