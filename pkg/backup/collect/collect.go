@@ -116,7 +116,7 @@ func (c *collector) resource(ctx context.Context, gv schema.GroupVersion, resour
 		return nil
 	}
 	if c.listedElsewhere(gr) {
-		log.Info("The same objects were collected through another API group already")
+		log.Debug("The same objects were collected through another API group already")
 		return nil
 	}
 	if gr == kuberesource.Namespaces {
@@ -127,7 +127,9 @@ func (c *collector) resource(ctx context.Context, gv schema.GroupVersion, resour
 	for _, namespace := range c.namespacesToList(target) {
 		items = append(items, c.list(ctx, target, namespace)...)
 	}
-	log.WithField("items", len(items)).Info("Collected the items of this resource type")
+	if len(items) > 0 {
+		log.WithField("items", len(items)).Info("Collected the items of this resource type")
+	}
 	return ordered(log, items, c.Spec.OrderedResources[resource.Name])
 }
 

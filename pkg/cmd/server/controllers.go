@@ -4,6 +4,7 @@
 package server
 
 import (
+	"context"
 	"fmt"
 
 	velerobackup "github.com/vmware-tanzu/velero/pkg/backup"
@@ -23,13 +24,13 @@ import (
 
 // controllers registers the backup controllers. They share one tracker, or the deletion controller would delete a backup
 // that is running (BEHAVIOURS 25).
-func (s *second) controllers() error {
+func (s *second) controllers(ctx context.Context) error {
 	tracker := velerocontroller.NewBackupTracker()
 	builders := map[string]func(velerocontroller.BackupTracker) (reconciler, error){
 		constant.ControllerBackup:           s.backup,
 		constant.ControllerBackupQueue:      s.queue,
 		constant.ControllerBackupOperations: s.operations,
-		constant.ControllerBackupFinalizer:  s.finalizer,
+		constant.ControllerBackupFinalizer:  func(t velerocontroller.BackupTracker) (reconciler, error) { return s.finalizer(ctx, t) },
 		constant.ControllerBackupDeletion:   s.deletion,
 	}
 	for _, name := range backupControllers {
@@ -118,9 +119,9 @@ func (s *second) operations(velerocontroller.BackupTracker) (reconciler, error) 
 }
 
 // finalizer runs Velero's finalizer with Velero's own second look at the items whose operations have ended.
-func (s *second) finalizer(tracker velerocontroller.BackupTracker) (reconciler, error) {
+func (s *second) finalizer(ctx context.Context, tracker velerocontroller.BackupTracker) (reconciler, error) {
 	config := s.settings.config
-	finisher, err := velerobackup.NewKubernetesBackupper(
+	backupper, err := velerobackup.NewKubernetesBackupper(
 		s.uncached,
 		s.discovery,
 		client.NewDynamicFactory(s.dynamic),
@@ -136,12 +137,13 @@ func (s *second) finalizer(tracker velerocontroller.BackupTracker) (reconciler, 
 	if err != nil {
 		return nil, err
 	}
+	finalizer := backup.NewFinalizer(ctx, backupper, s.uncached)
 	return velerocontroller.NewBackupFinalizerReconciler(
 		s.mgr.GetClient(),
 		s.uncached,
 		clock.RealClock{},
-		finisher,
-		s.plugins,
+		finalizer,
+		finalizer.WithNotes(s.plugins),
 		tracker,
 		s.stores,
 		s.log,

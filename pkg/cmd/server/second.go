@@ -76,7 +76,8 @@ type snapshots struct {
 // runSecond runs the second half until ctx ends, and waits for what it began.
 func runSecond(ctx context.Context, deps secondDeps) error {
 	s := &second{secondDeps: deps}
-	for _, build := range []func() error{s.clients, s.manager, s.velero, s.snapshotting, s.controllers} {
+	controllers := func() error { return s.controllers(ctx) }
+	for _, build := range []func() error{s.clients, s.manager, s.velero, s.snapshotting, controllers} {
 		if err := build(); err != nil {
 			return fmt.Errorf("building the backup controllers: %w", err)
 		}

@@ -1,0 +1,9 @@
+// Copyright The Clipper Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package test holds the suites that run on the lab: a real API server, the real snapshot controllers and a real object
+// store on this machine. Each spec is a scenario of test/scenarios, run by bin/velero-lab as a user would.
+//
+//	go test ./test/... -args -suite=short   what continuous integration runs
+//	go test ./test/... -args -suite=full    everything
+package test
