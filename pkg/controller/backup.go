@@ -4,6 +4,7 @@
 package controller
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 	"github.com/vmware-tanzu/velero/pkg/metrics"
 	"github.com/vmware-tanzu/velero/pkg/persistence"
 	"github.com/vmware-tanzu/velero/pkg/plugin/clientmgmt"
+	"github.com/vmware-tanzu/velero/pkg/util/encode"
 	"github.com/vmware-tanzu/velero/pkg/util/kube"
 	"github.com/vmware-tanzu/velero/pkg/util/logging"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -105,12 +107,14 @@ type Deps struct {
 type BackupReconciler struct {
 	deps Deps
 	opts Options
+	// encode makes gzipped JSON of what is uploaded; encode.ToJSONGzip but for tests of its failure.
+	encode func(data any, what string) (*bytes.Buffer, []error)
 }
 
 // NewBackupReconciler returns a reconciler.
 func NewBackupReconciler(deps Deps, opts Options) *BackupReconciler {
 	opts.ConcurrentBackups = max(opts.ConcurrentBackups, 1)
-	return &BackupReconciler{deps: deps, opts: opts}
+	return &BackupReconciler{deps: deps, opts: opts, encode: encode.ToJSONGzip}
 }
 
 // SetupWithManager registers the reconciler. It also hears of Backups that are ready to start when the server starts:
@@ -133,18 +137,15 @@ func (r *BackupReconciler) Reconcile(ctx context.Context, request ctrl.Request) 
 	log := r.deps.Log.WithFields(logrus.Fields{"controller": constant.ControllerBackup, "backup": request.String()})
 	original := new(velerov1.Backup)
 	if err := r.deps.Client.Get(ctx, request.NamespacedName, original); err != nil {
-		return ctrl.Result{}, client.IgnoreNotFound(err)
+		return ctrl.Result{}, r.ignoreDeleted(request, err)
 	}
 	if original.Status.Phase != velerov1.BackupPhaseReadyToStart {
 		return ctrl.Result{}, nil
 	}
 
 	job := r.prepare(ctx, original, log)
-	if err := r.begin(original, job); err != nil {
-		if apierrors.IsNotFound(err) { // deleted meanwhile
-			return ctrl.Result{}, nil
-		}
-		return ctrl.Result{}, fmt.Errorf("writing phase %s to Backup %s: %w", job.backup.Status.Phase, request, err)
+	if err := r.begin(ctx, original, job); err != nil {
+		return ctrl.Result{}, r.ignoreDeleted(request, err)
 	}
 	r.deps.Tracker.Add(request.Namespace, request.Name)
 	defer r.track(job.backup)
@@ -156,19 +157,33 @@ func (r *BackupReconciler) Reconcile(ctx context.Context, request ctrl.Request) 
 
 	started := job.backup.DeepCopy()
 	r.recordAttempt(job.backup)
-	if err := r.execute(ctx, job); err != nil {
+	if err := recovered("running the backup", log, func() error { return r.execute(ctx, job) }); err != nil {
 		log.WithError(err).Error("The backup failed")
 		r.fail(job.backup, err)
 	}
 	r.recordEnd(job.backup)
-	if err := kube.PatchResourceWithRetriesOnErrors(r.opts.ResourceTimeout, started, job.backup, r.deps.Client); err != nil {
+	if err := kube.PatchResourceWithRetries(r.opts.ResourceTimeout, started, job.backup, r.deps.Client, worthRepeating); err != nil {
 		log.WithError(err).Errorf("The Backup's status can't be changed from %s to %s", started.Status.Phase, job.backup.Status.Phase)
 	}
 	return ctrl.Result{}, nil
 }
 
-// begin shows that the backup is running, or why it won't.
-func (r *BackupReconciler) begin(original *velerov1.Backup, job *job) error {
+// worthRepeating is false when the Backup was deleted meanwhile: repeating would only keep the next one waiting (76).
+func worthRepeating(err error) bool { return !apierrors.IsNotFound(err) }
+
+// ignoreDeleted returns nil for the error of a Backup that is gone. It tells the tracker: one that went while it was ready to
+// start would be counted as running for ever, and keep the others waiting in the queue (14, 22).
+func (r *BackupReconciler) ignoreDeleted(request ctrl.Request, err error) error {
+	if apierrors.IsNotFound(err) {
+		r.deps.Tracker.Delete(request.Namespace, request.Name)
+		return nil
+	}
+	return err
+}
+
+// begin shows that the backup is running, or why it won't. It fails when the Backup was read from a cache that was behind: a
+// backup that has ended already must not be begun again.
+func (r *BackupReconciler) begin(ctx context.Context, original *velerov1.Backup, job *job) error {
 	if len(job.backup.Status.ValidationErrors) > 0 {
 		job.backup.Status.Phase = velerov1.BackupPhaseFailedValidation
 	} else {
@@ -176,7 +191,11 @@ func (r *BackupReconciler) begin(original *velerov1.Backup, job *job) error {
 		job.backup.Status.Phase = velerov1.BackupPhaseInProgress
 		job.backup.Status.StartTimestamp = &now
 	}
-	return kube.PatchResource(original, job.backup, r.deps.Client)
+	phase := job.backup.Status.Phase
+	if err := r.deps.Client.Patch(ctx, job.backup, client.MergeFromWithOptions(original, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("writing phase %s to Backup %s/%s: %w", phase, original.Namespace, original.Name, err)
+	}
+	return nil
 }
 
 // fail makes a backup a failed one (77).

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
+	"strings"
 
 	"github.com/sirupsen/logrus"
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
@@ -70,7 +72,7 @@ func (r *BackupReconciler) refuseExisting(x *execution) error {
 	if err != nil {
 		return fmt.Errorf("opening storage location %s: %w", x.location.Name, err)
 	}
-	bucket := x.location.Spec.ObjectStorage.Bucket
+	bucket := strings.Trim(x.location.Spec.ObjectStorage.Bucket, "/") // as the store names it for all else
 	exists, err := store.BackupExists(bucket, x.backup.Name)
 	if err != nil {
 		return fmt.Errorf("looking for a backup named %s in storage location %s: %w", x.backup.Name, x.location.Name, err)
@@ -81,14 +83,28 @@ func (r *BackupReconciler) refuseExisting(x *execution) error {
 	return nil
 }
 
+// runEngine takes the backup. The result is never nil; a panic of the engine is an error like any other, so that the log tells
+// of it and is uploaded.
 func (r *BackupReconciler) runEngine(ctx context.Context, x *execution) (*backup.Result, error) {
+	var result *backup.Result
+	err := recovered("taking the backup", x.log, func() (err error) {
+		result, err = r.takeBackup(ctx, x)
+		return err
+	})
+	if result == nil {
+		result = &backup.Result{}
+	}
+	return result, err
+}
+
+func (r *BackupReconciler) takeBackup(ctx context.Context, x *execution) (*backup.Result, error) {
 	itemActions, err := x.plugins.GetBackupItemActionsV2()
 	if err != nil {
-		return &backup.Result{}, fmt.Errorf("starting the backup item action plugins: %w", err)
+		return nil, fmt.Errorf("starting the backup item action plugins: %w", err)
 	}
 	blockActions, err := x.plugins.GetItemBlockActions()
 	if err != nil {
-		return &backup.Result{}, fmt.Errorf("starting the item block action plugins: %w", err)
+		return nil, fmt.Errorf("starting the item block action plugins: %w", err)
 	}
 	return r.deps.Engine.Run(ctx, backup.Request{
 		// The engine's plugins read the Backup from other goroutines; the reconciler goes on changing its own copy.
@@ -99,6 +115,18 @@ func (r *BackupReconciler) runEngine(ctx context.Context, x *execution) (*backup
 		Snapshotters:      x.plugins,
 		Log:               x.log,
 	}, x.tarball)
+}
+
+// recovered makes an error of a panic. Without that a Backup would stay InProgress until the server is restarted: nobody looks
+// at it again (27).
+func recovered(doing string, log logrus.FieldLogger, do func() error) (err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			log.WithField("stack", string(debug.Stack())).Errorf("Panic while %s: %v", doing, cause)
+			err = fmt.Errorf("panic while %s: %v", doing, cause)
+		}
+	}()
+	return do()
 }
 
 // conclude puts what the run came to into the backup's status: counts, then the phase (62 to 69).

@@ -7,13 +7,13 @@ import (
 	"context"
 	"time"
 
+	"github.com/sirupsen/logrus"
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
 	"github.com/vmware-tanzu/velero/pkg/features"
 	"github.com/vmware-tanzu/velero/pkg/metrics"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/sirupsen/logrus"
 )
 
 func scheduleOf(b *velerov1.Backup) string { return b.Labels[velerov1.ScheduleNameLabel] }
@@ -64,12 +64,16 @@ func (r *BackupReconciler) recordRun(x *execution) {
 // censusInterval is how often the gauges over all Backups are set (83).
 const censusInterval = time.Minute
 
-// Census sets the gauges that count all Backups. It is a manager.Runnable.
+// Census sets the gauges that count all Backups, and drops the series of schedules that were deleted. It is a
+// manager.Runnable; its fields are required and must not be changed after Start.
 type Census struct {
 	Client  client.Reader
 	Metrics *metrics.ServerMetrics
 	Log     logrus.FieldLogger
 	Clock   clock.WithTicker
+
+	// schedules that were there last time.
+	schedules sets.Set[string]
 }
 
 // Start takes the census once a minute until ctx ends. The manager starts it when its caches are filled.
@@ -78,6 +82,7 @@ func (c *Census) Start(ctx context.Context) error {
 	defer ticker.Stop()
 	for {
 		c.take(ctx)
+		c.forgetDeletedSchedules(ctx)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -106,4 +111,22 @@ func (c *Census) take(ctx context.Context) {
 	for schedule, at := range last {
 		c.Metrics.SetBackupLastSuccessfulTimestamp(schedule, at)
 	}
+}
+
+// forgetDeletedSchedules drops the series of schedules that are gone, as Velero's schedule controller does with its own: an
+// alert on the last status of a schedule would otherwise go on for ever.
+func (c *Census) forgetDeletedSchedules(ctx context.Context) {
+	schedules := new(velerov1.ScheduleList)
+	if err := c.Client.List(ctx, schedules); err != nil {
+		c.Log.WithError(err).Warn("Schedules can't be listed; the metrics of deleted ones stay")
+		return
+	}
+	present := sets.New[string]()
+	for i := range schedules.Items {
+		present.Insert(schedules.Items[i].Name)
+	}
+	for name := range c.schedules.Difference(present) {
+		c.Metrics.RemoveSchedule(name)
+	}
+	c.schedules = present
 }

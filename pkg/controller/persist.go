@@ -43,8 +43,11 @@ func (r *BackupReconciler) persist(x *execution, result *backup.Result) error {
 func (r *BackupReconciler) files(x *execution, result *backup.Result) (persistence.BackupInfo, error) {
 	var errs []error
 	gzipped := func(what string, data any) io.Reader {
-		encoded, failures := encode.ToJSONGzip(data, what)
+		encoded, failures := r.encode(data, what)
 		errs = append(errs, failures...)
+		if encoded == nil { // a nil buffer in an interface isn't nil, and would be uploaded
+			return nil
+		}
 		return encoded
 	}
 	metadata := new(bytes.Buffer)

@@ -84,10 +84,16 @@ func (r *BackupReconciler) locationFor(j *job, provider string, candidates []*ve
 			"or give the server a default with --default-volume-snapshot-locations", provider)
 		return nil
 	}
-	if byName[name] == nil {
+	location := byName[name]
+	switch {
+	case location == nil:
 		j.refuse("the server's default volume snapshot location for provider %s, %q, doesn't exist", provider, name)
+		return nil
+	case location.Spec.Provider != provider:
+		j.refuse("the server's default volume snapshot location for provider %s, %q, is for provider %s", provider, name, location.Spec.Provider)
+		return nil
 	}
-	return byName[name]
+	return location
 }
 
 // withCredentials returns a copy of the location that tells its plugin where the credentials are.

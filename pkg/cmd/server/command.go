@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+	ctrl "sigs.k8s.io/controller-runtime"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
 
@@ -21,13 +22,18 @@ func Extend(stock *cobra.Command) {
 		"How many CSI snapshots may be in flight (created, and their point in time not yet fixed) in the whole server: a number, "+
 			"a percentage of the backup's PVCs such as 10%, or unlimited. 0 runs Velero's own engine, which takes them one by one.")
 
+	// Velero's server has some fifty flags. Listing them after each error would drown the error.
+	stock.SilenceUsage = true
+	stock.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return fmt.Errorf("%w\nSee '%s --help' for all flags", err, c.CommandPath())
+	})
+
 	runStock := stock.Run
 	stock.Run = nil
 	stock.RunE = func(c *cobra.Command, args []string) error {
 		// Velero's server leaves controller-runtime's own metrics endpoint on *:8080 and has no flag for it. Nothing is
 		// served there that /metrics doesn't need, and two servers on a host would collide.
 		metricsserver.DefaultBindAddress = "0"
-		c.SilenceUsage = true
 		if settings.parallelism.Disabled() || settings.config.RestoreOnly {
 			runStock(c, args)
 			return nil
@@ -45,6 +51,9 @@ func Extend(stock *cobra.Command) {
 			factory:  factory,
 			stock:    func() { runStock(c, args) },
 			disable:  func(names []string) error { return disableControllers(c, names) },
+			second:   runSecond,
+			signals:  ctrl.SetupSignalHandler, // a second signal ends the process at once, as it does in Velero's half
+			stop:     stopProcess,
 		})
 	}
 }

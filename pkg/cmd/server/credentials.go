@@ -24,7 +24,7 @@ type credentialFiles struct {
 // newCredentialFiles keeps its files in a folder of its own below root: Velero's half keeps others there.
 func newCredentialFiles(c client.Client, namespace, root string) (*credentialFiles, error) {
 	dir := filepath.Join(root, "backup-controllers", namespace)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("creating the credentials folder: %w", err)
 	}
 	return &credentialFiles{client: c, namespace: namespace, dir: dir}, nil
@@ -37,23 +37,27 @@ func (f *credentialFiles) Path(selector *corev1.SecretKeySelector) (string, erro
 	if err != nil {
 		return "", fmt.Errorf("reading key %s of Secret %s/%s: %w", selector.Key, f.namespace, selector.Name, err)
 	}
-	path := filepath.Join(f.dir, selector.Name+"-"+selector.Key)
+	// The name of a Secret has no underscore in it, so that no other Secret and key have the same path.
+	path := filepath.Join(f.dir, selector.Name+"_"+selector.Key)
 	if err := replaceFile(path, content); err != nil {
 		return "", fmt.Errorf("writing the credentials of Secret %s/%s: %w", f.namespace, selector.Name, err)
 	}
 	return path, nil
 }
 
-func replaceFile(path string, content []byte) (err error) {
+func replaceFile(path string, content []byte) error {
 	file, err := os.CreateTemp(filepath.Dir(path), ".new-*") // mode 0600
 	if err != nil {
 		return err
 	}
-	_, writeErr := file.Write(content)
-	if err := errors.Join(writeErr, file.Close()); err != nil {
+	_, err = file.Write(content)
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = os.Rename(file.Name(), path)
+	}
+	if err != nil {
 		return errors.Join(err, os.Remove(file.Name()))
 	}
-	return os.Rename(file.Name(), path)
+	return nil
 }
 
 // credentialSecrets hands out credentials as text. It is safe for concurrent use.

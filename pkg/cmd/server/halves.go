@@ -13,7 +13,6 @@ import (
 	"github.com/vmware-tanzu/velero/pkg/client"
 	"github.com/vmware-tanzu/velero/pkg/util/logging"
 	"golang.org/x/sync/errgroup"
-	ctrl "sigs.k8s.io/controller-runtime"
 )
 
 // halves is what both halves of the server are started from.
@@ -24,6 +23,12 @@ type halves struct {
 	stock func()
 	// disable switches controllers of Velero's server off; it is called before stock.
 	disable func(names []string) error
+	// second runs our half until its context ends.
+	second func(context.Context, secondDeps) error
+	// signals returns a context that ends when the process is told to stop; it is called once.
+	signals func() context.Context
+	// stop makes stock end.
+	stop func() error
 }
 
 // runHalves runs Velero's server and ours until the process is told to stop, and returns when both have ended.
@@ -38,11 +43,9 @@ func runHalves(ctx context.Context, h halves) error {
 	}
 	shared := shareMetrics()
 
-	// A second signal ends the process at once, as it does in Velero's half.
-	signalled := ctrl.SetupSignalHandler()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(signalled, cancel)()
+	defer context.AfterFunc(h.signals(), cancel)()
 
 	var group errgroup.Group
 	stockEnded := make(chan struct{})
@@ -61,12 +64,12 @@ func runHalves(ctx context.Context, h halves) error {
 		case <-ctx.Done():
 			return nil
 		}
-		err := runSecond(ctx, secondDeps{settings: h.settings, factory: h.factory, metrics: shared, log: log, names: names})
+		err := h.second(ctx, secondDeps{settings: h.settings, factory: h.factory, metrics: shared, log: log, names: names})
 		if err == nil {
 			return nil
 		}
 		log.WithError(err).Error("The backup controllers ended; the server is stopping")
-		return errors.Join(err, stopProcess())
+		return errors.Join(err, h.stop())
 	})
 	return group.Wait()
 }

@@ -32,12 +32,20 @@ func follow(stock *cobra.Command) *settings {
 		panic(err) // a default that isn't a value of its own flag
 	}
 	stock.Flags().VisitAll(func(flag *pflag.Flag) {
-		if twin := own.Lookup(flag.Name); twin != nil {
-			flag.Value = both{Value: flag.Value, twin: twin.Value}
+		twin := own.Lookup(flag.Name)
+		if twin == nil {
+			return
 		}
+		if emptyDefaults[flag.Value.Type()] == flag.DefValue {
+			flag.DefValue = ""
+		}
+		flag.Value = both{Value: flag.Value, twin: twin.Value}
 	})
 	return s
 }
+
+// emptyDefaults are the defaults, by type, that the help text doesn't show for pflag's own values. It would for ours.
+var emptyDefaults = map[string]string{"duration": "0s", "stringSlice": "[]"}
 
 // both sets two flag values at once and shows the first.
 type both struct {
