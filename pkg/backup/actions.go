@@ -13,6 +13,7 @@ import (
 	veleroutil "github.com/vmware-tanzu/velero/pkg/util/csi"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/velero-clipper/clipper/pkg/backup/collect"
@@ -49,7 +50,7 @@ type additional struct {
 
 // actionsOf returns the backup's actions in the order in which Velero runs them (181), with the engine's own in the
 // places of those CSI actions that would wait for a snapshot or read again what the engine knows.
-func (r *run) actionsOf(resolved []framework.BackupItemResolvedActionV2) []action {
+func (r *run) actionsOf(resolved []framework.BackupItemResolvedActionV2) ([]action, error) {
 	var actions []action
 	for _, plugin := range resolved {
 		name := plugin.Name()
@@ -60,9 +61,13 @@ func (r *run) actionsOf(resolved []framework.BackupItemResolvedActionV2) []actio
 			actions = append(actions, ownAction{resolvedPlugin: plugin, execute: execute})
 			continue
 		}
-		actions = append(actions, pluginAction{BackupItemResolvedActionV2: plugin, backup: r.backup})
+		made, err := r.itemAction(plugin)
+		if err != nil {
+			return nil, err
+		}
+		actions = append(actions, made)
 	}
-	return actions
+	return actions, nil
 }
 
 // usesAction says whether the action of that name is called for an item.
@@ -87,7 +92,14 @@ func (p pluginAction) Execute(_ context.Context, _ *walker, object *unstructured
 	if err != nil {
 		return actionResult{}, err
 	}
-	result := actionResult{object: object, operationID: operationID, postItems: postItems}
+	result := resultOf(object, updated, ids)
+	result.operationID, result.postItems = operationID, postItems
+	return result, nil
+}
+
+// resultOf reads what an action of Velero's interfaces returned.
+func resultOf(object *unstructured.Unstructured, updated runtime.Unstructured, ids []velero.ResourceIdentifier) actionResult {
+	result := actionResult{object: object}
 	if updated != nil { // nil means unchanged (188)
 		result.object = &unstructured.Unstructured{Object: updated.UnstructuredContent()}
 	}
@@ -95,7 +107,7 @@ func (p pluginAction) Execute(_ context.Context, _ *walker, object *unstructured
 	for _, id := range ids {
 		result.additional = append(result.additional, additional{id: id})
 	}
-	return result, nil
+	return result
 }
 
 // takeMustInclude reads and removes the annotation by which plugins ask for their items whatever the filters say. It isn't

@@ -29,7 +29,7 @@ import (
 )
 
 // releases bounds how many snapshots are released at once.
-const releases = 8
+const releases = 16
 
 // Finalizer takes the second look at a backup's items when everything that went on after the walk has ended. The look
 // itself is Velero's. Velero's CSI snapshot action would remove the objects of each snapshot on the way, one request after

@@ -212,6 +212,7 @@ func TestCancelledBeforeTheSecondBlock(t *testing.T) {
 		c.Expect(c.events.all()).To(Equal([]string{"freeze app/db-1", "create a", "fail a", "thaw app/db-1"}), "no other pod is frozen")
 		c.Expect(c.settler.asked).To(Equal([]snapshot.Ref{{Namespace: "app", Name: snapshotOf("a"), UID: "vs-of-a"}}))
 		c.Expect(c.warnings()).To(ContainElement("left: The failed snapshot is not gone yet: the driver doesn't answer"))
+		c.Expect(c.errors()).To(BeEmpty(), "nothing of the second block was tried")
 		c.Expect(r.files()).To(BeEmpty())
 		c.Expect(r.result.SnapshotsAttempted).To(Equal(1))
 	})

@@ -58,7 +58,7 @@ func (r *run) collect(ctx context.Context) error {
 func (r *run) plan(ctx context.Context) error {
 	built := itemblock.Build(ctx, r.items, itemblock.Deps{
 		Log: r.log, Actions: r.blockActions, Backup: r.backup, Filter: r.filter, Excluded: r.excluded,
-		Fetch: collect.Fetcher{Discovery: r.deps.Discovery, Dynamic: r.deps.Dynamic}.Fetch,
+		Fetch: r.relatedFetcher().fetch,
 	})
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

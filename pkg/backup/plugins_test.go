@@ -217,11 +217,13 @@ func TestASecondVisitorWaitsForTheFirst(t *testing.T) {
 			inCluster(t, func(c *cluster) {
 				c.workers = 2
 				c.add(builder.ForConfigMap("app", "a").Result(), builder.ForConfigMap("app", "b").Result())
-				gate := make(chan struct{})
+				entered, gate := make(chan struct{}), make(chan struct{})
 				c.plugin("slow", func(item *unstructured.Unstructured) (*answer, error) {
 					if item.GetName() != "a" {
+						<-entered // or b would be the first visitor
 						return nil, nil
 					}
+					close(entered)
 					<-gate
 					if fails {
 						return nil, errors.New("broken")

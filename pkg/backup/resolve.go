@@ -12,7 +12,6 @@ import (
 	"github.com/vmware-tanzu/velero/pkg/util/boolptr"
 
 	"github.com/velero-clipper/clipper/pkg/backup/filter"
-	"github.com/velero-clipper/clipper/pkg/backup/itemblock"
 	"github.com/velero-clipper/clipper/pkg/backup/volume"
 	"github.com/velero-clipper/clipper/pkg/hook"
 	"github.com/velero-clipper/clipper/pkg/snapshot"
@@ -34,12 +33,16 @@ func (r *run) resolve(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("asking the backup item actions what they apply to: %w", err)
 	}
-	r.actions = r.actionsOf(itemActions)
+	if r.actions, err = r.actionsOf(itemActions); err != nil {
+		return err
+	}
 	blockActions, err := r.request.BlockActions.ResolveActions(r.deps.Discovery, r.log)
 	if err != nil {
 		return fmt.Errorf("asking the item block actions what they apply to: %w", err)
 	}
-	r.blockActions = itemblock.Actions(blockActions)
+	if r.blockActions, err = r.itemBlockActions(blockActions); err != nil {
+		return err
+	}
 	return r.resolveVolumes()
 }
 

@@ -7,11 +7,16 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/sirupsen/logrus"
 	velerobackup "github.com/vmware-tanzu/velero/pkg/backup"
+	"github.com/vmware-tanzu/velero/pkg/backup/actions"
 	"github.com/vmware-tanzu/velero/pkg/client"
 	"github.com/vmware-tanzu/velero/pkg/constant"
 	velerocontroller "github.com/vmware-tanzu/velero/pkg/controller"
+	blockactions "github.com/vmware-tanzu/velero/pkg/itemblock/actions"
 	"github.com/vmware-tanzu/velero/pkg/itemoperationmap"
+	biav1 "github.com/vmware-tanzu/velero/pkg/plugin/velero/backupitemaction/v1"
+	ibav1 "github.com/vmware-tanzu/velero/pkg/plugin/velero/itemblockaction/v1"
 	"github.com/vmware-tanzu/velero/pkg/podexec"
 	"github.com/vmware-tanzu/velero/pkg/repository"
 	repomanager "github.com/vmware-tanzu/velero/pkg/repository/manager"
@@ -65,6 +70,7 @@ func (s *second) backup(tracker velerocontroller.BackupTracker) (reconciler, err
 		Parallelism: s.settings.parallelism,
 		Workers:     config.ItemBlockWorkerCount,
 		PageSize:    config.ClientPageSize,
+		BuiltIn:     s.builtIn(),
 		Clock:       clock.RealClock{},
 	})
 	census := &controller.Census{Client: s.mgr.GetClient(), Metrics: s.metrics.server, Log: s.log, Clock: clock.RealClock{}}
@@ -167,4 +173,30 @@ func (s *second) deletion(tracker velerocontroller.BackupTracker) (reconciler, e
 		s.files,
 		repository.NewEnsurer(mgrClient, s.log, s.settings.config.ResourceTimeout),
 	), nil
+}
+
+// builtIn are those plugins of Velero's own that are called for pods and claims.
+func (s *second) builtIn() backup.BuiltIn {
+	return backup.BuiltIn{
+		ItemActions: map[string]func(logrus.FieldLogger) (biav1.BackupItemAction, error){
+			"velero.io/pod": func(log logrus.FieldLogger) (biav1.BackupItemAction, error) { return actions.NewPodAction(log), nil },
+			"velero.io/pv":  func(log logrus.FieldLogger) (biav1.BackupItemAction, error) { return actions.NewPVCAction(log), nil },
+		},
+		BlockActions: map[string]func(logrus.FieldLogger) (ibav1.ItemBlockAction, error){
+			"velero.io/pod": func(log logrus.FieldLogger) (ibav1.ItemBlockAction, error) {
+				return blockactions.NewPodAction(log), nil
+			},
+			"velero.io/pvc": func(log logrus.FieldLogger) (ibav1.ItemBlockAction, error) {
+				made, err := blockactions.NewPVCAction(s.factory)(log)
+				if err != nil {
+					return nil, err
+				}
+				action, ok := made.(ibav1.ItemBlockAction)
+				if !ok {
+					return nil, fmt.Errorf("it is a %T, not an item block action", made)
+				}
+				return action, nil
+			},
+		},
+	}
 }

@@ -1,0 +1,323 @@
+// Copyright The Clipper Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package scenario
+
+import (
+	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
+)
+
+// Scenario is one experiment. The keys of a scenario file are the yaml tags of these structs.
+type Scenario struct {
+	// Name of the experiment, in the result and in the names of log folders.
+	Name string `yaml:"name"`
+	// Description says in a sentence what the experiment is to show.
+	Description string `yaml:"description"`
+	// Timeout bounds everything from the first backup to the last step. Default 10m.
+	Timeout  Duration    `yaml:"timeout"`
+	Cluster  Cluster     `yaml:"cluster"`
+	Storage  Storage     `yaml:"storage"`
+	Workload []Namespace `yaml:"workload"`
+	// Commands says what commands do that no pod hook declares, such as the hooks in a backup's spec. First match wins.
+	Commands []CommandRule `yaml:"commands"`
+	Server   Server        `yaml:"server"`
+	// Floor says whether the snapshots are first taken with no Velero at all, to have a measure. Default true.
+	Floor *bool `yaml:"floor"`
+	// Backups are created in this order, all at once unless one waits for another by its After.
+	Backups []Backup `yaml:"backups"`
+	// Events happen one after the other while the backups run.
+	Events []Event `yaml:"events"`
+	// Then lists what is done after the last backup reached its last phase and the last event happened.
+	Then []Step `yaml:"then"`
+	// Settle bounds the wait for the cluster to come to rest before leftovers are counted.
+	Settle Settle `yaml:"settle"`
+	// Expect are CEL expressions over the result, all of which must be true.
+	Expect []Expectation `yaml:"expect"`
+
+	// File is the path that the scenario was read from.
+	File string `yaml:"-"`
+}
+
+// Authorization modes of the API server.
+const (
+	AlwaysAllow = "AlwaysAllow"
+	RBAC        = "RBAC"
+)
+
+// Cluster is the control plane.
+type Cluster struct {
+	Snapshotter Snapshotter `yaml:"snapshotter"`
+	// Authorization is AlwaysAllow (the default) or RBAC.
+	Authorization string `yaml:"authorization"`
+	// SnapshotCRDs false leaves the snapshot CRDs out, to see what the server says to that. Default true.
+	SnapshotCRDs *bool `yaml:"snapshotCRDs"`
+}
+
+// Snapshotter sets the limits of the snapshot-controller and of the csi-snapshotter sidecars.
+type Snapshotter struct {
+	// Workers is the number of worker threads. Default 10, as the programs' own.
+	Workers int `yaml:"workers"`
+	// QPS and Burst limit the requests to the API server. Default 100 and 200; the programs' own are 5 and 10.
+	QPS   int `yaml:"qps"`
+	Burst int `yaml:"burst"`
+	// Timeout of one CSI call. Default 1m, as the sidecar's own.
+	Timeout Duration `yaml:"timeout"`
+}
+
+// Storage is the CSI drivers.
+type Storage struct {
+	// Drivers default to one named lab.csi.clipper.dev that cuts in 2 s.
+	Drivers []Driver `yaml:"drivers"`
+}
+
+// Driver is one CSI driver.
+type Driver struct {
+	Name string `yaml:"name"`
+	// SnapshotClass false leaves the driver without a VolumeSnapshotClass. Default true.
+	SnapshotClass *bool `yaml:"snapshotClass"`
+	// SnapshotClassLabel false leaves the class without the label by which Velero finds it. Default true.
+	SnapshotClassLabel *bool `yaml:"snapshotClassLabel"`
+	// DeletionPolicy of the class, Delete (the default) or Retain.
+	DeletionPolicy string `yaml:"deletionPolicy"`
+	// Behaviour lists how volumes behave; the first rule that matches counts.
+	Behaviour []Behaviour `yaml:"behaviour"`
+}
+
+// Behaviour says how the driver treats the volumes that it matches.
+type Behaviour struct {
+	// Match is a pattern for "namespace/pvc", see MatchName. Default "*".
+	Match string `yaml:"match"`
+	// Cut is how long CreateSnapshot takes. Default 0.
+	Cut Duration `yaml:"cut"`
+	// Ready is how long after the cut the snapshot becomes ready to use. Default 0.
+	Ready Duration `yaml:"ready"`
+	// Jitter adds a random time up to this to each Cut.
+	Jitter Duration `yaml:"jitter"`
+	// Capacity is how many snapshots the storage works on at once; more wait their turn. 0 is any number.
+	Capacity int `yaml:"capacity"`
+	// Hang makes CreateSnapshot never answer, until the behaviour changes.
+	Hang bool `yaml:"hang"`
+	// HangFor is a hang that ends, for each volume, when this much time has passed since its first call.
+	HangFor Duration `yaml:"hangFor"`
+	Fail    *Fail    `yaml:"fail"`
+	// LateCut is for hang, hangFor and fail: the storage takes the snapshot all the same, Cut after the first call.
+	LateCut  bool      `yaml:"lateCut"`
+	Throttle *Throttle `yaml:"throttle"`
+}
+
+// Fail makes CreateSnapshot return an error.
+type Fail struct {
+	// Code is a gRPC code by its name, such as Internal or ResourceExhausted.
+	Code    string `yaml:"code"`
+	Message string `yaml:"message"`
+	// Times is how often, for each volume, before it works; 0 is always.
+	Times int `yaml:"times"`
+}
+
+// Throttle makes CreateSnapshot refuse calls above a rate.
+type Throttle struct {
+	PerSecond float64 `yaml:"perSecond"`
+	// Code and Message of the refusal. Default ResourceExhausted, "rate exceeded".
+	Code    string `yaml:"code"`
+	Message string `yaml:"message"`
+}
+
+// Namespace is a namespace and what is in it.
+type Namespace struct {
+	Namespace string            `yaml:"namespace"`
+	Labels    map[string]string `yaml:"labels"`
+	// PVCs are claims of their own, which pods may mount by their name in "mounts".
+	PVCs []Claim `yaml:"pvcs"`
+	Pods []Pod   `yaml:"pods"`
+	// Objects counts plain objects that have nothing to do with volumes.
+	Objects Objects `yaml:"objects"`
+}
+
+// Objects counts plain objects.
+type Objects struct {
+	ConfigMaps int `yaml:"configMaps"`
+	Secrets    int `yaml:"secrets"`
+}
+
+// Claim is a PVC, or several when Count is set and the name holds {i}.
+type Claim struct {
+	Name        string            `yaml:"name"`
+	Count       int               `yaml:"count"`
+	Driver      string            `yaml:"driver"`
+	Labels      map[string]string `yaml:"labels"`
+	Annotations map[string]string `yaml:"annotations"`
+	// Phase is Bound (the default), Pending (no volume) or Lost.
+	Phase string `yaml:"phase"`
+}
+
+// Pod is a pod, or several when Count is set and the name holds {i}.
+type Pod struct {
+	Name string `yaml:"name"`
+	// Count makes this many pods; {i} in the name is replaced by 0, 1, 2, ...
+	Count       int               `yaml:"count"`
+	Labels      map[string]string `yaml:"labels"`
+	Annotations map[string]string `yaml:"annotations"`
+	// Containers are the names of the pod's containers. Default [app].
+	Containers []string `yaml:"containers"`
+	// Phase of the pod. Default Running.
+	Phase string `yaml:"phase"`
+	// PVCs is how many claims of its own each pod mounts; they are named "<pod>-0", "<pod>-1", ...
+	PVCs int `yaml:"pvcs"`
+	// Driver of these claims. Default: the first driver.
+	Driver string `yaml:"driver"`
+	// Mounts are claims of the namespace that the pod mounts too; several pods may share one.
+	Mounts []string `yaml:"mounts"`
+	Hooks  Hooks    `yaml:"hooks"`
+}
+
+// Hooks are the backup hooks that a pod's annotations declare.
+type Hooks struct {
+	Pre  *Hook `yaml:"pre"`
+	Post *Hook `yaml:"post"`
+}
+
+// Hook is a command, what Velero is told about it, and what it does when it is run.
+type Hook struct {
+	Command Command `yaml:"command"`
+	// Container, OnError (Fail or Continue) and Timeout go into the annotations as they are; empty leaves Velero's default.
+	Container string   `yaml:"container"`
+	OnError   string   `yaml:"onError"`
+	Timeout   Duration `yaml:"timeout"`
+	// Takes is how long the command runs and Exit its exit status.
+	Takes Duration `yaml:"takes"`
+	Exit  int      `yaml:"exit"`
+}
+
+// CommandRule says what a command in a container does.
+type CommandRule struct {
+	// Match is a pattern for "namespace/pod", see MatchName. Default "*".
+	Match   string   `yaml:"match"`
+	Command Command  `yaml:"command"`
+	Takes   Duration `yaml:"takes"`
+	Exit    int      `yaml:"exit"`
+}
+
+// Engines.
+const (
+	EngineParallel = "parallel"
+	EngineStock    = "stock"
+)
+
+// Server is the Velero server.
+type Server struct {
+	// Engine is parallel (the default) or stock, which runs the same server with --csi-snapshot-parallelism=0.
+	Engine string `yaml:"engine"`
+	// Args are added to "velero server", Env to its environment.
+	Args []string          `yaml:"args"`
+	Env  map[string]string `yaml:"env"`
+	// Features replace Velero's feature flags. Default: EnableCSI.
+	Features []string `yaml:"features"`
+	// MustNotStart is for bad input: the experiment ends when the server has refused to start. It needs no backups then.
+	MustNotStart bool `yaml:"mustNotStart"`
+}
+
+// Backup is one Velero backup.
+type Backup struct {
+	Name        string            `yaml:"name"`
+	Labels      map[string]string `yaml:"labels"`
+	Annotations map[string]string `yaml:"annotations"`
+	// After names a backup that must have reached its last phase before this one is created. Default: none, it is created at once.
+	After string     `yaml:"after"`
+	Spec  BackupSpec `yaml:"spec"`
+}
+
+// BackupSpec is a Velero BackupSpec with the field names of the API.
+type BackupSpec struct{ velerov1.BackupSpec }
+
+// RestoreSpec is a Velero RestoreSpec with the field names of the API.
+type RestoreSpec struct{ velerov1.RestoreSpec }
+
+// Event is something that happens while the backups run. It waits for When, then for After, then it does Do.
+type Event struct {
+	When  *Condition `yaml:"when"`
+	After Duration   `yaml:"after"`
+	Do    Action     `yaml:"do"`
+}
+
+// Targets of kill, term, start and restart.
+const (
+	TargetServer    = "server"
+	TargetAPIServer = "apiserver"
+)
+
+// Action is one thing done to the lab. Exactly one key is set.
+type Action struct {
+	// Kill ends the server by SIGKILL, Term by SIGTERM; Start starts it again.
+	Kill  string `yaml:"kill"`
+	Term  string `yaml:"term"`
+	Start string `yaml:"start"`
+	// Restart stops and starts the apiserver, or ends the server by SIGTERM and starts it again.
+	Restart string `yaml:"restart"`
+	// Behaviour replaces the rules of a driver.
+	Behaviour *BehaviourChange `yaml:"behaviour"`
+	// Delete deletes an object.
+	Delete *Delete `yaml:"delete"`
+}
+
+// BehaviourChange replaces the behaviour of a driver.
+type BehaviourChange struct {
+	// Driver defaults to the first.
+	Driver string      `yaml:"driver"`
+	Rules  []Behaviour `yaml:"rules"`
+}
+
+// Delete names an object: by name, or for a VolumeSnapshot and a VolumeSnapshotContent by the claim it was made of.
+type Delete struct {
+	// Kind is any kind of the cluster, such as Pod or VolumeSnapshot.
+	Kind      string `yaml:"kind"`
+	Namespace string `yaml:"namespace"`
+	Name      string `yaml:"name"`
+	// Of is "namespace/pvc".
+	Of string `yaml:"of"`
+}
+
+// Step is done after the backups. Exactly one of its keys is set.
+type Step struct {
+	// Server starts the server anew with another engine, arguments or environment.
+	Server *Server `yaml:"server"`
+	// Restore makes a restore and waits for its end.
+	Restore *Restore `yaml:"restore"`
+	// DeleteBackup deletes a backup through Velero and waits until it is gone.
+	DeleteBackup string `yaml:"deleteBackup"`
+	// Backup makes one more backup and waits for its end.
+	Backup *Backup `yaml:"backup"`
+	// Run runs the Velero command line.
+	Run *Run `yaml:"run"`
+	// Do does what an event can do.
+	Do *Action `yaml:"do"`
+}
+
+// Restore is a Velero restore of a backup.
+type Restore struct {
+	// Name defaults to "<backup>-restore".
+	Name   string      `yaml:"name"`
+	Backup string      `yaml:"backup"`
+	Spec   RestoreSpec `yaml:"spec"`
+}
+
+// Run is a call of the Velero command line, against the lab's cluster.
+type Run struct {
+	// Name under which the result has it in "commands".
+	Name string   `yaml:"name"`
+	Args []string `yaml:"args"`
+}
+
+// Settle says when the cluster counts as being at rest: no leftovers and no driver call in flight for the time of Quiet,
+// or else when Limit has passed.
+type Settle struct {
+	// Quiet defaults to 1s.
+	Quiet Duration `yaml:"quiet"`
+	// Limit is how long leftovers are waited for. Default 90s: a sidecar worker may be held by a call for a minute.
+	Limit Duration `yaml:"limit"`
+}
+
+// Expectation is a CEL expression and where it stands.
+type Expectation struct {
+	Expression   string
+	Line, Column int
+}
