@@ -85,7 +85,7 @@ To look around in such a cluster, with a Velero server to play with:
 
 func writeTable(w io.Writer, rows []row) error {
 	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(table, "\tin progress\tto its last phase\tlongest freeze\tAPI requests per PVC\tphase")
+	fmt.Fprintln(table, "\tin progress\tto its last phase\tlongest freeze\tpods frozen at once\tAPI requests per PVC\tphase")
 	for _, r := range rows {
 		fmt.Fprintln(table, r.cells())
 	}
@@ -95,11 +95,11 @@ func writeTable(w io.Writer, rows []row) error {
 // cells is the row with a tab between its columns.
 func (r row) cells() string {
 	if r.floor {
-		return fmt.Sprintf("%s\t%.1f s\t-\t-\t-\t-", r.name, r.result.FloorSeconds)
+		return fmt.Sprintf("%s\t%.1f s\t-\t-\t-\t-\t-", r.name, r.result.FloorSeconds)
 	}
 	b := r.result.Backups[backup]
-	return fmt.Sprintf("%s\t%.1f s\t%.1f s\t%.1f s\t%.1f\t%s",
-		r.name, b.SecondsInProgress, b.SecondsToTerminal, longestFreeze(r.result), r.result.API.PerPVC, b.Phase)
+	return fmt.Sprintf("%s\t%.1f s\t%.1f s\t%.1f s\t%d\t%.1f\t%s",
+		r.name, b.SecondsInProgress, b.SecondsToTerminal, longestFreeze(r.result), r.result.Order.MostFrozenPods, r.result.API.PerPVC, b.Phase)
 }
 
 func longestFreeze(r *result.Result) float64 {

@@ -53,13 +53,14 @@ func TestWriteTable(t *testing.T) {
 			Backups: map[string]*result.Backup{backup: {Phase: "Completed", SecondsInProgress: 96.04, SecondsToTerminal: 101.5}},
 			Pods:    map[string]*result.Pod{"a": {FreezeSeconds: 15.2}, "b": {FreezeSeconds: 10.2}, "c": {}},
 			API:     result.API{PerPVC: 31.04},
+			Order:   result.Order{MostFrozenPods: 1},
 		}},
 	}
 	var out bytes.Buffer
 	g.Expect(writeTable(&out, rows)).To(Succeed())
 	lines := strings.Split(strings.TrimRight(out.String(), "\n"), "\n")
 	g.Expect(lines).To(HaveLen(3))
-	g.Expect(strings.Fields(lines[1])).To(Equal([]string{"floor", "4.2", "s", "-", "-", "-", "-"}))
-	g.Expect(strings.Fields(lines[2])).To(Equal([]string{"stock", "96.0", "s", "101.5", "s", "15.2", "s", "31.0", "Completed"}))
+	g.Expect(strings.Fields(lines[1])).To(Equal([]string{"floor", "4.2", "s", "-", "-", "-", "-", "-"}))
+	g.Expect(strings.Fields(lines[2])).To(Equal([]string{"stock", "96.0", "s", "101.5", "s", "15.2", "s", "1", "31.0", "Completed"}))
 	g.Expect(strings.Index(lines[0], "longest freeze")).To(Equal(strings.Index(lines[2], "15.2 s")), "columns are aligned")
 }

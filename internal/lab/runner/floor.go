@@ -22,9 +22,6 @@ import (
 // measureFloor takes a snapshot of each claim without Velero, all at once, to know how fast the layers below can be. It
 // removes them again before it returns.
 func (r *run) measureFloor(ctx context.Context, _ *errgroup.Group) error {
-	if !*r.scenario.Floor || !*r.scenario.Cluster.SnapshotCRDs {
-		return nil
-	}
 	claims := r.floorClaims()
 	if len(claims) == 0 {
 		return nil

@@ -141,12 +141,7 @@ func (r *run) removeDir() {
 // experiment is the list of steps. Whatever they start in the background belongs to the group and ends with the context.
 func (r *run) experiment(ctx context.Context, group *errgroup.Group) (*result.Result, error) {
 	defer r.stop()
-	for _, step := range []step{
-		{"starting the cluster", r.startLab},
-		{"creating the workload", r.createWorkload},
-		{"measuring the floor", r.measureFloor},
-		{"starting the Velero server", r.startServer},
-	} {
+	for _, step := range r.setup() {
 		if err := r.step(ctx, group, step); err != nil {
 			return nil, err
 		}
@@ -187,6 +182,18 @@ func (r *run) measured(ctx context.Context, group *errgroup.Group) error {
 type step struct {
 	name string
 	do   func(context.Context, *errgroup.Group) error
+}
+
+// setup lists what comes before the backups.
+func (r *run) setup() []step {
+	steps := []step{{"starting the cluster", r.startLab}, {"creating the workload", r.createWorkload}}
+	if *r.scenario.Floor && *r.scenario.Cluster.SnapshotCRDs {
+		steps = append(steps, step{"measuring the floor", r.measureFloor})
+	}
+	if !r.opts.FloorOnly {
+		steps = append(steps, step{"starting the Velero server", r.startServer})
+	}
+	return steps
 }
 
 func (r *run) step(ctx context.Context, group *errgroup.Group, s step) error {

@@ -47,9 +47,6 @@ type serverControl struct {
 
 // startServer starts the server for the first time. A server that must not start gives the outcome that it did not.
 func (r *run) startServer(ctx context.Context, group *errgroup.Group) error {
-	if r.opts.FloorOnly {
-		return nil
-	}
 	hasFlag, err := knowsParallelism(ctx, r.opts.Velero)
 	if err != nil {
 		return err
