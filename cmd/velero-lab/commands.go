@@ -108,6 +108,36 @@ func demoCommand() *cobra.Command {
 	return cmd
 }
 
+func compareCommand() *cobra.Command {
+	var flags labFlags
+	cmd := &cobra.Command{
+		Use:   "compare SCENARIO.yaml",
+		Short: "Make a scenario's first backup with no Velero, with stock Velero and with Clipper, and compare",
+		Long: `Compare makes the first backup of a scenario four times, each in a fresh cluster: the snapshots alone, Velero's own
+engine as shipped, the same tuned as far as it goes, and Clipper's with its defaults. The scenario's events, steps and
+expectations are left out.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			load := func() (*scenario.Scenario, error) { return scenario.Load(args[0]) }
+			s, err := load()
+			if err != nil {
+				return err
+			}
+			if err := flags.check(); err != nil {
+				return err
+			}
+			opts, err := flags.prepare(cmd.Context(), true)
+			if err != nil {
+				return err
+			}
+			_, err = demo.Run(cmd.Context(), demo.Options{Runner: opts, Out: os.Stdout, Load: load, Introduction: s.Description + "\n"})
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&flags.velero, "velero", "", "velero binary to run, one with Clipper's engine (default: the one beside velero-lab)")
+	return cmd
+}
+
 func upCommand() *cobra.Command {
 	var flags labFlags
 	cmd := &cobra.Command{

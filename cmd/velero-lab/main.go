@@ -74,6 +74,6 @@ func rootCommand() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(upCommand(), runCommand(), demoCommand(), toolsCommand())
+	root.AddCommand(upCommand(), runCommand(), demoCommand(), compareCommand(), toolsCommand())
 	return root
 }

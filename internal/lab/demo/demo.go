@@ -9,16 +9,23 @@ import (
 	"io"
 	"slices"
 	"text/tabwriter"
+	"time"
 
 	"github.com/velero-clipper/clipper/internal/lab/result"
 	"github.com/velero-clipper/clipper/internal/lab/runner"
+	"github.com/velero-clipper/clipper/internal/lab/scenario"
 )
 
-// backup is the name of the backup in demo.yaml.
-const backup = "shop"
+// comparisonTimeout leaves Velero's own engine the time that a hundred volumes cost it.
+const comparisonTimeout = 20 * time.Minute
 
-// Options of a demonstration.
+// Options of a comparison.
 type Options struct {
+	// Load gives the scenario, a new value at each call; its first backup is compared. Default: Workload, that of the
+	// demonstration.
+	Load func() (*scenario.Scenario, error)
+	// Introduction is printed first. Default: that of the demonstration.
+	Introduction string
 	// Runner has everything but the scenario and the engine.
 	Runner runner.Options
 	// Out gets progress, table and timeline.
@@ -31,9 +38,20 @@ type row struct {
 	result *result.Result
 }
 
-// Run makes the four runs and prints the table. It returns the failures of the last one, Clipper's own.
+// Run makes the four runs, each in a fresh cluster, and prints the table. It returns the failures of the last one, Clipper's own.
 func Run(ctx context.Context, opts Options) ([]result.Failure, error) {
-	fmt.Fprint(opts.Out, introduction)
+	if opts.Load == nil {
+		opts.Load, opts.Introduction = Workload, introduction
+	}
+	s, err := opts.Load()
+	if err != nil {
+		return nil, err
+	}
+	if len(s.Backups) == 0 {
+		return nil, fmt.Errorf("scenario %s has no backup to compare; add one to its backups", s.Name)
+	}
+	backup := s.Backups[0].Name
+	fmt.Fprint(opts.Out, opts.Introduction)
 	var rows []row
 	for i, v := range variants() {
 		fmt.Fprintf(opts.Out, "\n[%d/%d] %s: %s\n", i+1, len(variants()), v.name, v.explanation)
@@ -45,26 +63,34 @@ func Run(ctx context.Context, opts Options) ([]result.Failure, error) {
 	}
 	last := rows[len(rows)-1].result
 	fmt.Fprintln(opts.Out)
-	if err := writeTable(opts.Out, rows); err != nil {
+	if err := writeTable(opts.Out, rows, backup); err != nil {
 		return nil, err
 	}
 	fmt.Fprintf(opts.Out, "\nTimeline of the last run\n\n")
 	result.WriteTimeline(opts.Out, last, backup)
 	result.WriteFailures(opts.Out, last)
-	fmt.Fprint(opts.Out, lookAround)
+	if opts.Introduction == introduction {
+		fmt.Fprint(opts.Out, lookAround)
+	}
 	return last.Failures, nil
 }
 
 func one(ctx context.Context, opts Options, v variant) (*result.Result, error) {
-	s, err := Workload()
+	s, err := opts.Load()
 	if err != nil {
 		return nil, err
+	}
+	s.Events, s.Then = nil, nil
+	if opts.Introduction != introduction {
+		s.Expect = nil // they are about one engine and the floor of its own run
+		s.Timeout = max(s.Timeout, scenario.Duration(comparisonTimeout))
 	}
 	if v.floor {
 		yes := true
 		s.Floor = &yes
 	} else {
-		s.Server = v.server
+		no := false
+		s.Floor, s.Server = &no, v.server
 	}
 	s.Name = "  " + v.name
 	run := opts.Runner
@@ -83,17 +109,17 @@ To look around in such a cluster, with a Velero server to play with:
     bin/velero-lab run SCENARIO.yaml     runs one experiment; examples are in test/scenarios
 `
 
-func writeTable(w io.Writer, rows []row) error {
+func writeTable(w io.Writer, rows []row, backup string) error {
 	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(table, "\tin progress\tto its last phase\tlongest freeze\tpods frozen at once\tAPI requests per PVC\tphase")
 	for _, r := range rows {
-		fmt.Fprintln(table, r.cells())
+		fmt.Fprintln(table, r.cells(backup))
 	}
 	return table.Flush()
 }
 
 // cells is the row with a tab between its columns.
-func (r row) cells() string {
+func (r row) cells(backup string) string {
 	if r.floor {
 		return fmt.Sprintf("%s\t%.1f s\t-\t-\t-\t-\t-", r.name, r.result.FloorSeconds)
 	}

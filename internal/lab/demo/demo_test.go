@@ -19,7 +19,7 @@ func TestWorkloadIsTheOneThatIsDescribed(t *testing.T) {
 	s, err := Workload()
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(s.Backups).To(HaveLen(1))
-	g.Expect(s.Backups[0].Name).To(Equal(backup))
+	g.Expect(s.Backups[0].Name).To(Equal("shop"))
 
 	hooked, plain := []int{}, 0
 	for _, pod := range s.Expand().Pods {
@@ -50,14 +50,14 @@ func TestWriteTable(t *testing.T) {
 	rows := []row{
 		{variant: all[0], result: &result.Result{FloorSeconds: 4.21}},
 		{variant: all[1], result: &result.Result{
-			Backups: map[string]*result.Backup{backup: {Phase: "Completed", SecondsInProgress: 96.04, SecondsToTerminal: 101.5}},
+			Backups: map[string]*result.Backup{"shop": {Phase: "Completed", SecondsInProgress: 96.04, SecondsToTerminal: 101.5}},
 			Pods:    map[string]*result.Pod{"a": {FreezeSeconds: 15.2}, "b": {FreezeSeconds: 10.2}, "c": {}},
 			API:     result.API{PerPVC: 31.04},
 			Order:   result.Order{MostFrozenPods: 1},
 		}},
 	}
 	var out bytes.Buffer
-	g.Expect(writeTable(&out, rows)).To(Succeed())
+	g.Expect(writeTable(&out, rows, "shop")).To(Succeed())
 	lines := strings.Split(strings.TrimRight(out.String(), "\n"), "\n")
 	g.Expect(lines).To(HaveLen(3))
 	g.Expect(strings.Fields(lines[1])).To(Equal([]string{"floor", "4.2", "s", "-", "-", "-", "-", "-"}))
