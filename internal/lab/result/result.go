@@ -62,6 +62,9 @@ type Backup struct {
 	CreatedAt float64 `json:"createdAt"`
 	// SecondsInProgress runs from the change to InProgress to the change away from it.
 	SecondsInProgress float64 `json:"secondsInProgress"`
+	// SecondsFinishing runs from the change away from InProgress to the last phase; 0 for a backup that was never in
+	// progress.
+	SecondsFinishing float64 `json:"secondsFinishing"`
 	// SecondsToTerminal runs from the creation of the Backup object to its last phase.
 	SecondsToTerminal float64 `json:"secondsToTerminal"`
 	ItemsBackedUp     int     `json:"itemsBackedUp"`

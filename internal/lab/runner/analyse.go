@@ -93,9 +93,13 @@ func (a *analysis) backups() {
 		for _, seen := range record.phases {
 			b.Phases = append(b.Phases, result.PhaseChange{Phase: seen.phase, At: a.at(seen.at)})
 		}
-		b.SecondsInProgress = inProgress(record.phases).Seconds()
+		began, left := record.phases.inProgress()
+		b.SecondsInProgress = left.Sub(began).Seconds()
 		if b.Terminal {
 			b.SecondsToTerminal = record.phases.terminalAt().Sub(record.created).Seconds()
+			if !left.IsZero() {
+				b.SecondsFinishing = record.phases.terminalAt().Sub(left).Seconds()
+			}
 		}
 		a.out.Backups[name] = b
 	}
@@ -122,14 +126,14 @@ func (p phases) terminalAt() time.Time {
 	return time.Time{}
 }
 
-// inProgress is the time between the change to InProgress and the next change.
-func inProgress(p phases) time.Duration {
+// inProgress is when the change to InProgress and the next change after it were seen; both zero when there was none.
+func (p phases) inProgress() (began, left time.Time) {
 	for i, seen := range p {
 		if seen.phase == string(velerov1.BackupPhaseInProgress) && i+1 < len(p) {
-			return p[i+1].at.Sub(seen.at)
+			return seen.at, p[i+1].at
 		}
 	}
-	return 0
+	return time.Time{}, time.Time{}
 }
 
 // claims writes what happened to each claim in each backup, the older VolumeSnapshots of a claim first.
