@@ -15,8 +15,8 @@ import (
 	"testing"
 	"time"
 
-	. "github.com/onsi/ginkgo/v2" //nolint:revive // Ginkgo and Gomega are written to be imported so
-	. "github.com/onsi/gomega"    //nolint:revive // see above
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 )
 
 var (

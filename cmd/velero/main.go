@@ -14,9 +14,9 @@ import (
 )
 
 func main() {
-	defer klog.Flush()
-	if err := cmd.NewCommand(filepath.Base(os.Args[0])).Execute(); err != nil {
-		klog.Flush()
+	err := cmd.NewCommand(filepath.Base(os.Args[0])).Execute()
+	klog.Flush()
+	if err != nil {
 		os.Exit(1)
 	}
 }

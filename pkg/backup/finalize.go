@@ -36,7 +36,7 @@ const releases = 16
 // the other; the Finalizer only takes note of them, and releases them together when the finalized tarball is made.
 type Finalizer struct {
 	velerobackup.Backupper
-	ctx    context.Context //nolint:revive // Velero's interfaces hand none to what the Finalizer does
+	ctx    context.Context // Velero's interfaces hand none to what the Finalizer does
 	client client.Client
 
 	mu    sync.Mutex

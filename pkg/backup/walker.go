@@ -218,7 +218,7 @@ func causes(err error) []error {
 	if err == nil {
 		return nil
 	}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // only a join at the top is taken apart
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { // only a join at the top is taken apart
 		return joined.Unwrap()
 	}
 	return []error{err}

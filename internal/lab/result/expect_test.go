@@ -4,6 +4,7 @@
 package result_test
 
 import (
+	"errors"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -109,8 +110,8 @@ func TestCheckFindsMistakesBeforeARun(t *testing.T) {
 			g := NewWithT(t)
 			err := result.Check(test.expression)
 			var compileError *result.CompileError
-			g.Expect(err).To(BeAssignableToTypeOf(compileError))
-			g.Expect(err.(*result.CompileError).Column).To(Equal(test.column))
+			g.Expect(errors.As(err, &compileError)).To(BeTrue())
+			g.Expect(compileError.Column).To(Equal(test.column))
 			g.Expect(err).To(MatchError(ContainSubstring(test.message)))
 		})
 	}

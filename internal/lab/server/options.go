@@ -73,7 +73,7 @@ func (o Options) withDefaults() (Options, error) {
 		}
 	}
 	if o.Client == nil {
-		errs = append(errs, errors.New("Client is missing"))
+		errs = append(errs, errors.New("the Client is missing"))
 	}
 	return o, errors.Join(errs...)
 }

@@ -51,7 +51,7 @@ func withDefaults(t *testing.T, opts Options) Options {
 
 func TestOptionsAreRefused(t *testing.T) {
 	_, err := Start(t.Context(), Options{Binary: "/velero", Dir: "d", PluginDir: "p", Store: Store{URL: "u"}})
-	NewWithT(t).Expect(err).To(MatchError("starting the Velero server: Kubeconfig is missing\nStore.Bucket is missing\nClient is missing"))
+	NewWithT(t).Expect(err).To(MatchError("starting the Velero server: Kubeconfig is missing\nStore.Bucket is missing\nthe Client is missing"))
 }
 
 func TestPrepareLocation(t *testing.T) {
