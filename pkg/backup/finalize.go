@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"time"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	"github.com/sirupsen/logrus"
@@ -28,24 +29,27 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// releases bounds how many snapshots are released at once.
-const releases = 16
+const (
+	// releases bounds how many snapshots are released at once.
+	releases = 16
+	// releaseTimeout bounds the requests for one snapshot, so that a connection that hangs is noticed.
+	releaseTimeout = time.Minute
+)
 
 // Finalizer takes the second look at a backup's items when everything that went on after the walk has ended. The look
 // itself is Velero's. Velero's CSI snapshot action would remove the objects of each snapshot on the way, one request after
 // the other; the Finalizer only takes note of them, and releases them together when the finalized tarball is made.
 type Finalizer struct {
 	velerobackup.Backupper
-	ctx    context.Context // Velero's interfaces hand none to what the Finalizer does
 	client client.Client
 
 	mu    sync.Mutex
 	notes map[types.UID][]*unstructured.Unstructured
 }
 
-// NewFinalizer returns a Finalizer that looks through Velero's backupper. ctx bounds its requests.
-func NewFinalizer(ctx context.Context, backupper velerobackup.Backupper, c client.Client) *Finalizer {
-	return &Finalizer{Backupper: backupper, ctx: ctx, client: c, notes: map[types.UID][]*unstructured.Unstructured{}}
+// NewFinalizer returns a Finalizer that looks through Velero's backupper.
+func NewFinalizer(backupper velerobackup.Backupper, c client.Client) *Finalizer {
+	return &Finalizer{Backupper: backupper, client: c, notes: map[types.UID][]*unstructured.Unstructured{}}
 }
 
 // FinalizeBackup implements Velero's Backupper.
@@ -100,7 +104,13 @@ func (f *Finalizer) take(backup types.UID) []*unstructured.Unstructured {
 }
 
 // release lets go of a snapshot: its objects leave the cluster, the physical snapshot stays (298).
+//
+// It goes on when the server is told to stop, and repeats what the API server is too busy for: the backup is completed
+// next, whatever comes of this, and nobody looks at the objects again. As long as they are there with policy Delete, the
+// deletion of their namespace takes the backup's data with it.
 func (f *Finalizer) release(object *unstructured.Unstructured) error {
+	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
+	defer cancel()
 	name, _, _ := unstructured.NestedString(object.Object, "status", "boundVolumeSnapshotContentName")
 	if name == "" {
 		return fmt.Errorf("VolumeSnapshot %s/%s is bound to no content", object.GetNamespace(), object.GetName())
@@ -108,17 +118,23 @@ func (f *Finalizer) release(object *unstructured.Unstructured) error {
 	content := &snapshotv1.VolumeSnapshotContent{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	retain := fmt.Appendf(nil, `{"spec":{"deletionPolicy":%q}}`, snapshotv1.VolumeSnapshotContentRetain)
 	// Nothing is deleted before this has succeeded: with policy Delete the physical snapshot would go, too.
-	if err := f.client.Patch(f.ctx, content, client.RawPatch(types.MergePatchType, retain)); err != nil {
+	err := untilAnswered(ctx, func() error { return f.client.Patch(ctx, content, client.RawPatch(types.MergePatchType, retain)) })
+	if err != nil {
 		return fmt.Errorf("setting the deletion policy of VolumeSnapshotContent %s to Retain: %w", name, err)
 	}
-	if err := client.IgnoreNotFound(f.client.Delete(f.ctx, content)); err != nil {
+	if err := f.delete(ctx, content); err != nil {
 		return fmt.Errorf("deleting VolumeSnapshotContent %s: %w", name, err)
 	}
 	vs := &snapshotv1.VolumeSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: object.GetNamespace(), Name: object.GetName()}}
-	if err := client.IgnoreNotFound(f.client.Delete(f.ctx, vs)); err != nil {
+	if err := f.delete(ctx, vs); err != nil {
 		return fmt.Errorf("deleting VolumeSnapshot %s/%s: %w", vs.Namespace, vs.Name, err)
 	}
 	return nil
+}
+
+// delete deletes an object that may be gone already.
+func (f *Finalizer) delete(ctx context.Context, object client.Object) error {
+	return untilAnswered(ctx, func() error { return client.IgnoreNotFound(f.client.Delete(ctx, object)) })
 }
 
 type notingManager struct {

@@ -23,7 +23,9 @@ const (
 func (r *run) settle(ctx context.Context) error {
 	cut, removed := r.claims.ends()
 	r.awaitReady(ctx, cut)
-	r.awaitRemoval(ctx, removed)
+	if ctx.Err() == nil { // else nameLeftovers is next, and gives the removal its time
+		r.awaitRemoval(ctx, removed)
+	}
 	return context.Cause(ctx)
 }
 

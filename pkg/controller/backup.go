@@ -148,7 +148,7 @@ func (r *BackupReconciler) Reconcile(ctx context.Context, request ctrl.Request) 
 		return ctrl.Result{}, r.ignoreDeleted(request, err)
 	}
 	r.deps.Tracker.Add(request.Namespace, request.Name)
-	defer r.track(job.backup)
+	defer r.track(job)
 	if job.backup.Status.Phase == velerov1.BackupPhaseFailedValidation {
 		log.WithField("errors", job.backup.Status.ValidationErrors).Warn("The backup can't be run as asked")
 		r.recordRefusal(job.backup)
@@ -164,6 +164,7 @@ func (r *BackupReconciler) Reconcile(ctx context.Context, request ctrl.Request) 
 	r.recordEnd(job.backup)
 	if err := kube.PatchResourceWithRetries(r.opts.ResourceTimeout, started, job.backup, r.deps.Client, worthRepeating); err != nil {
 		log.WithError(err).Errorf("The Backup's status can't be changed from %s to %s", started.Status.Phase, job.backup.Status.Phase)
+		job.deleted = apierrors.IsNotFound(err)
 	}
 	return ctrl.Result{}, nil
 }
@@ -206,12 +207,14 @@ func (r *BackupReconciler) fail(b *velerov1.Backup, cause error) {
 	b.Status.CompletionTimestamp = &now
 }
 
-// track tells the tracker how the reconciler leaves a backup (24).
-func (r *BackupReconciler) track(b *velerov1.Backup) {
-	switch b.Status.Phase {
-	case velerov1.BackupPhaseFailed, velerov1.BackupPhaseFailedValidation:
+// track tells the tracker how the reconciler leaves a backup (24). Nobody takes a Backup that is gone to its end: the tracker
+// would say for ever that it goes on, and a later one of that name could not be deleted.
+func (r *BackupReconciler) track(j *job) {
+	b := j.backup
+	ended := b.Status.Phase == velerov1.BackupPhaseFailed || b.Status.Phase == velerov1.BackupPhaseFailedValidation
+	if ended || j.deleted {
 		r.deps.Tracker.Delete(b.Namespace, b.Name)
-	default:
-		r.deps.Tracker.AddPostProcessing(b.Namespace, b.Name)
+		return
 	}
+	r.deps.Tracker.AddPostProcessing(b.Namespace, b.Name)
 }

@@ -164,9 +164,46 @@ func TestDeletedBackupIsForgotten(t *testing.T) { // 27
 			_, err := h.reconciler.Reconcile(t.Context(), requestFor("b"))
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(time.Since(began)).To(BeZero(), "the next backup must not wait for one that is gone")
-			g.Expect(h.tracker.calls).To(Equal([]string{"add velero/b", "post velero/b"}))
+			g.Expect(h.tracker.calls).To(Equal([]string{"add velero/b", "delete velero/b"}), "nobody takes it to its end")
 		})
 	})
+}
+
+// engineFunc is an Engine.
+type engineFunc func(ctx context.Context) (*backup.Result, error)
+
+func (f engineFunc) Run(ctx context.Context, _ backup.Request, _ io.Writer) (*backup.Result, error) {
+	return f(ctx)
+}
+
+func TestBackupThatEndsWithTheServerSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		h := newHarness(t, with(ready("b")))
+		ctx, stop := context.WithCancel(t.Context())
+		h.reconciler.deps.Engine = engineFunc(func(ctx context.Context) (*backup.Result, error) {
+			stop()
+			<-ctx.Done()
+			return &backup.Result{}, context.Cause(ctx)
+		})
+		_, err := h.reconciler.Reconcile(ctx, requestFor("b"))
+		g.Expect(err).NotTo(HaveOccurred())
+		failed := h.get(t, "b")
+		g.Expect(failed.Status.Phase).To(Equal(velerov1.BackupPhaseFailed))
+		g.Expect(failed.Status.FailureReason).To(HaveSuffix("the server is shutting down"))
+	})
+}
+
+func TestWhatAnEngineLeavesUndecidedEndsWithItsRun(t *testing.T) {
+	g := NewWithT(t)
+	h := newHarness(t, with(ready("b")))
+	var after context.Context
+	h.reconciler.deps.Engine = engineFunc(func(ctx context.Context) (*backup.Result, error) {
+		after = ctx
+		panic("boom")
+	})
+	h.reconcile(t, "b")
+	g.Expect(after.Err()).To(HaveOccurred(), "snapshots that were asked for are given up with it")
 }
 
 func TestCacheBehindDoesntBeginABackupAgain(t *testing.T) {

@@ -97,7 +97,13 @@ func (r *BackupReconciler) runEngine(ctx context.Context, x *execution) (*backup
 	return result, err
 }
 
-func (r *BackupReconciler) takeBackup(ctx context.Context, x *execution) (*backup.Result, error) {
+// errStopping is why a backup ends when the server does. "context canceled" would tell its owner nothing.
+var errStopping = errors.New("the server is shutting down")
+
+func (r *BackupReconciler) takeBackup(server context.Context, x *execution) (*backup.Result, error) {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(server))
+	defer cancel(nil)
+	defer context.AfterFunc(server, func() { cancel(errStopping) })()
 	itemActions, err := x.plugins.GetBackupItemActionsV2()
 	if err != nil {
 		return nil, fmt.Errorf("starting the backup item action plugins: %w", err)

@@ -27,6 +27,8 @@ type job struct {
 	location *velerov1.BackupStorageLocation
 	// snapshotLocations for native snapshots, one per provider.
 	snapshotLocations []*velerov1.VolumeSnapshotLocation
+	// deleted is true when the Backup was found to be gone when its end was written.
+	deleted bool
 }
 
 // refuse adds a reason for which the backup can't be run.
@@ -48,32 +50,28 @@ func (r *BackupReconciler) prepare(ctx context.Context, original *velerov1.Backu
 	return j
 }
 
+// fillDefaults takes the server's settings for what the spec leaves open (30 to 33).
 func (r *BackupReconciler) fillDefaults(b *velerov1.Backup, log logrus.FieldLogger) {
-	defaults := r.opts.Defaults
-	if b.Spec.TTL.Duration == 0 {
-		b.Spec.TTL.Duration = defaults.TTL
-	}
-	if b.Spec.VolumeGroupSnapshotLabelKey == "" {
-		b.Spec.VolumeGroupSnapshotLabelKey = defaults.VolumeGroupSnapshotKey
-	}
-	if b.Spec.CSISnapshotTimeout.Duration == 0 {
-		b.Spec.CSISnapshotTimeout.Duration = defaults.CSISnapshotTimeout
-	}
-	if b.Spec.ItemOperationTimeout.Duration == 0 {
-		b.Spec.ItemOperationTimeout.Duration = defaults.ItemOperationTimeout
-	}
-	expiration := metav1.NewTime(r.deps.Clock.Now().Add(b.Spec.TTL.Duration))
-	b.Status.Expiration = &expiration
-
-	if boolptr.IsSetToTrue(b.Spec.DefaultVolumesToRestic) { //nolint:staticcheck // old Backup objects have the old field (32)
+	defaults, spec := r.opts.Defaults, &b.Spec
+	if boolptr.IsSetToTrue(spec.DefaultVolumesToRestic) { //nolint:staticcheck // old Backup objects have the old field (32)
 		log.Warn("spec.defaultVolumesToRestic is deprecated; it is taken as spec.defaultVolumesToFsBackup")
-		b.Spec.DefaultVolumesToFsBackup = b.Spec.DefaultVolumesToRestic //nolint:staticcheck // see above
+		spec.DefaultVolumesToFsBackup = spec.DefaultVolumesToRestic //nolint:staticcheck // see above
 	}
-	if b.Spec.DefaultVolumesToFsBackup == nil {
-		b.Spec.DefaultVolumesToFsBackup = &defaults.VolumesToFsBackup
-	}
-	if b.Spec.SnapshotMoveData == nil {
-		b.Spec.SnapshotMoveData = &defaults.SnapshotMoveData
+	fill(&spec.SnapshotMoveData, &defaults.SnapshotMoveData)
+	fill(&spec.DefaultVolumesToFsBackup, &defaults.VolumesToFsBackup)
+	fill(&spec.ItemOperationTimeout.Duration, defaults.ItemOperationTimeout)
+	fill(&spec.CSISnapshotTimeout.Duration, defaults.CSISnapshotTimeout)
+	fill(&spec.VolumeGroupSnapshotLabelKey, defaults.VolumeGroupSnapshotKey)
+	fill(&spec.TTL.Duration, defaults.TTL)
+	expiration := metav1.NewTime(r.deps.Clock.Now().Add(spec.TTL.Duration))
+	b.Status.Expiration = &expiration
+}
+
+// fill sets a field that isn't set.
+func fill[T comparable](field *T, value T) {
+	var unset T
+	if *field == unset {
+		*field = value
 	}
 }
 

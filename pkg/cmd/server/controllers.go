@@ -4,7 +4,6 @@
 package server
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/sirupsen/logrus"
@@ -29,13 +28,13 @@ import (
 
 // controllers registers the backup controllers. They share one tracker, or the deletion controller would delete a backup
 // that is running (BEHAVIOURS 25).
-func (s *second) controllers(ctx context.Context) error {
+func (s *second) controllers() error {
 	tracker := velerocontroller.NewBackupTracker()
 	builders := map[string]func(velerocontroller.BackupTracker) (reconciler, error){
 		constant.ControllerBackup:           s.backup,
 		constant.ControllerBackupQueue:      s.queue,
 		constant.ControllerBackupOperations: s.operations,
-		constant.ControllerBackupFinalizer:  func(t velerocontroller.BackupTracker) (reconciler, error) { return s.finalizer(ctx, t) },
+		constant.ControllerBackupFinalizer:  s.finalizer,
 		constant.ControllerBackupDeletion:   s.deletion,
 	}
 	for _, name := range backupControllers {
@@ -125,7 +124,7 @@ func (s *second) operations(velerocontroller.BackupTracker) (reconciler, error) 
 }
 
 // finalizer runs Velero's finalizer with Velero's own second look at the items whose operations have ended.
-func (s *second) finalizer(ctx context.Context, tracker velerocontroller.BackupTracker) (reconciler, error) {
+func (s *second) finalizer(tracker velerocontroller.BackupTracker) (reconciler, error) {
 	config := s.settings.config
 	backupper, err := velerobackup.NewKubernetesBackupper(
 		s.uncached,
@@ -143,7 +142,7 @@ func (s *second) finalizer(ctx context.Context, tracker velerocontroller.BackupT
 	if err != nil {
 		return nil, err
 	}
-	finalizer := backup.NewFinalizer(ctx, backupper, s.uncached)
+	finalizer := backup.NewFinalizer(backupper, s.uncached)
 	return velerocontroller.NewBackupFinalizerReconciler(
 		s.mgr.GetClient(),
 		s.uncached,

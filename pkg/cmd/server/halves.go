@@ -69,6 +69,9 @@ func runHalves(ctx context.Context, h halves) error {
 			return nil
 		}
 		log.WithError(err).Error("The backup controllers ended; the server is stopping")
+		if ctx.Err() != nil {
+			return err // the process is being stopped already; a second signal would end Velero's half in the middle
+		}
 		return errors.Join(err, h.stop())
 	})
 	return group.Wait()

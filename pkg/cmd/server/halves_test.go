@@ -142,6 +142,21 @@ func TestFailureOfTheSecondHalfStopsTheServer(t *testing.T) {
 	}
 }
 
+func TestFailureWhileTheServerStopsIsNoSecondSignal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		freshPrometheus(t)
+		h, signal := newHalves(t)
+		signalled := h.signals()
+		stopped := false
+		h.stop = func() error { stopped = true; return nil }
+		h.stock = func() { registerStock(); synctest.Wait(); signal(); <-signalled.Done(); synctest.Wait() }
+		h.second = func(ctx context.Context, _ secondDeps) error { <-ctx.Done(); return errBoom }
+		g.Expect(runHalves(t.Context(), *h)).To(MatchError(errBoom))
+		g.Expect(stopped).To(BeFalse(), "the second signal ends a process at once, with all that it is still doing")
+	})
+}
+
 func TestNothingIsStartedWhenControllersCantBeSwitchedOff(t *testing.T) {
 	g := NewWithT(t)
 	registry := freshPrometheus(t)

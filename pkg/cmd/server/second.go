@@ -19,6 +19,7 @@ import (
 	"github.com/vmware-tanzu/velero/pkg/persistence"
 	"github.com/vmware-tanzu/velero/pkg/plugin/clientmgmt"
 	"github.com/vmware-tanzu/velero/pkg/plugin/clientmgmt/process"
+	"golang.org/x/sync/errgroup"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -28,6 +29,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	crclient "sigs.k8s.io/controller-runtime/pkg/client"
@@ -76,17 +78,32 @@ type snapshots struct {
 // runSecond runs the second half until ctx ends, and waits for what it began.
 func runSecond(ctx context.Context, deps secondDeps) error {
 	s := &second{secondDeps: deps}
-	controllers := func() error { return s.controllers(ctx) }
-	for _, build := range []func() error{s.clients, s.manager, s.velero, s.snapshotting, controllers} {
+	for _, build := range []func() error{s.clients, s.manager, s.velero, s.snapshotting, s.controllers} {
 		if err := build(); err != nil {
 			return fmt.Errorf("building the backup controllers: %w", err)
 		}
 	}
 	s.log.WithField("parallelism", s.settings.parallelism.String()).Infof("Starting the parallel engine with controllers %v", s.names)
-	if err := s.mgr.Start(ctx); err != nil {
+	if err := serve(ctx, s.mgr, s.snapshots.tracker); err != nil {
 		return fmt.Errorf("running the backup controllers: %w", err)
 	}
 	return nil
+}
+
+// startable runs until its context ends.
+type startable interface {
+	Start(ctx context.Context) error
+}
+
+// serve runs the manager until ctx ends, and the tracker until the manager has ended: backups that are given up remove their
+// snapshots then, and see by the tracker what there is to remove and when it is gone.
+func serve(ctx context.Context, mgr, tracker startable) error {
+	tracking, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var group errgroup.Group
+	group.Go(func() error { return tracker.Start(tracking) })
+	err := mgr.Start(ctx)
+	stop()
+	return errors.Join(err, group.Wait())
 }
 
 func (s *second) clients() (err error) {
@@ -116,6 +133,9 @@ func (s *second) manager() error {
 	mgr, err := ctrl.NewManager(s.rest, ctrl.Options{
 		Scheme: scheme,
 		Cache:  cache.Options{DefaultNamespaces: map[string]cache.Config{s.factory.Namespace(): {}}},
+		// Waiting is bounded by the hooks' timeouts and, from outside, by the pod's grace period, which the manager doesn't
+		// know. Its own 30 seconds would end the process while pods are still being thawed.
+		GracefulShutdownTimeout: ptr.To(time.Duration(-1)),
 	})
 	if err != nil {
 		return fmt.Errorf("creating the controller manager: %w", err)
@@ -178,12 +198,7 @@ func (s *second) snapshotting() error {
 		return fmt.Errorf("registering the snapshot metrics: %w", err)
 	}
 	s.snapshots = snapshots{tracker: tracker, taker: taker, remover: remover}
-	for _, runnable := range []manager.Runnable{tracker, taker} {
-		if err := s.mgr.Add(runnable); err != nil {
-			return err
-		}
-	}
-	return nil
+	return s.mgr.Add(taker)
 }
 
 // runs says whether a controller is to be run.
