@@ -198,6 +198,16 @@ func TestAPodThatIsInTheBackupAlreadyIsNotFrozen(t *testing.T) {
 	})
 }
 
+func TestNoPodIsFrozenForABackupThatHasFailed(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		c.claims("a", "b", "c")
+		c.add(hooked("db-1", "a"), hooked("db-2", "b"), hooked("db-3", "c"))
+		c.taker.panics = true
+		c.Expect(c.start().wait().err).To(MatchError(ContainSubstring("the taker is broken")))
+		c.Expect(c.events.all("freeze", "thaw")).To(Equal([]string{"freeze app/db-1", "thaw app/db-1"}))
+	})
+}
+
 func TestCancelledBeforeTheSecondBlock(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		c.claims("a", "b")

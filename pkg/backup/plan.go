@@ -121,17 +121,27 @@ func (r *run) planClaims(ctx context.Context, built []*itemblock.Block) error {
 	return nil
 }
 
-// limit returns how many snapshots this backup may have in flight; 0 means only the server's limit holds.
-func (r *run) limit(snapshots int) (int, error) {
-	limit := r.deps.Parallelism.Limit(snapshots)
-	text, ok := r.backup.Annotations[ParallelismAnnotation]
+// ParallelismOf returns the limit that a Backup has in its annotation; without one it is unlimited. The error names the
+// annotation and what it may be.
+func ParallelismOf(b *velerov1.Backup) (snapshot.Parallelism, error) {
+	text, ok := b.Annotations[ParallelismAnnotation]
 	if !ok {
-		return limit, nil
+		text = "unlimited"
 	}
 	own, err := snapshot.ParseParallelism(text)
 	if err != nil || own.Disabled() {
-		return 0, fmt.Errorf("annotation %s: %q is not a limit; use a number from 1 up, a percentage of the backup's claims such as 10%%, or unlimited",
+		return own, fmt.Errorf("annotation %s: %q is not a limit; use a number from 1 up, a percentage of the backup's claims such as 10%%, or unlimited",
 			ParallelismAnnotation, text)
+	}
+	return own, nil
+}
+
+// limit returns how many snapshots this backup may have in flight; 0 means only the server's limit holds.
+func (r *run) limit(snapshots int) (int, error) {
+	limit := r.deps.Parallelism.Limit(snapshots)
+	own, err := ParallelismOf(r.backup)
+	if err != nil {
+		return 0, err
 	}
 	if lower := own.Limit(snapshots); lower > 0 && (limit == 0 || lower < limit) {
 		return lower, nil

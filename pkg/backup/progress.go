@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -29,6 +30,8 @@ type progress struct {
 	visits *visits
 	// changed holds a token when a block was finished since the last patch.
 	changed chan struct{}
+	// failing is true when the last patch failed.
+	failing atomic.Bool
 }
 
 func newProgress(deps Deps, request Request, visits *visits) *progress {
@@ -76,14 +79,18 @@ func (p *progress) final(ctx context.Context, result *Result) {
 	p.patch(ctx, map[string]any{"progress": result.Progress, "hookStatus": result.Hooks})
 }
 
-// patch merges into the Backup's status. Not being able to is a warning: the backup itself goes on (341).
+// patch merges into the Backup's status. Not being able to is a warning: the backup itself goes on (341). It is one warning, not
+// one in every second that a long backup goes on after its object was deleted.
 func (p *progress) patch(ctx context.Context, status map[string]any) {
 	body, err := json.Marshal(map[string]any{"status": status})
 	if err == nil {
 		target := &velerov1.Backup{ObjectMeta: metav1.ObjectMeta{Namespace: p.backup.Namespace, Name: p.backup.Name}}
 		err = p.client.Patch(ctx, target, client.RawPatch(types.MergePatchType, body))
 	}
-	if err != nil && ctx.Err() == nil {
+	if err != nil && ctx.Err() != nil {
+		return
+	}
+	if repeated := p.failing.Swap(err != nil); err != nil && !repeated {
 		p.log.WithError(fmt.Errorf("patching Backup %s/%s: %w", p.backup.Namespace, p.backup.Name, err)).Warn("The backup's progress can't be shown")
 	}
 }

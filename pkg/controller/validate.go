@@ -34,6 +34,9 @@ func (r *BackupReconciler) validate(j *job) {
 	if spec.LabelSelector != nil && spec.OrLabelSelectors != nil {
 		j.refuse("spec.labelSelector and spec.orLabelSelectors can't be used together; put the one into the list of the others")
 	}
+	if _, err := backup.ParallelismOf(j.backup); err != nil {
+		j.refuse("%v", err)
+	}
 	for _, sentence := range backup.Unsupported(*spec) {
 		j.refuse("%s", sentence)
 	}

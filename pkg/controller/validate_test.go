@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/velero-clipper/clipper/pkg/backup"
 )
 
 const (
@@ -60,6 +62,18 @@ func TestRefusedFilters(t *testing.T) { // 42, 43, 47, 48
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			expectRefusals(t, newHarness(t).prepare(t, specced(c.spec)), c.want...)
+		})
+	}
+}
+
+func TestRefusedParallelism(t *testing.T) {
+	for text, want := range map[string][]string{
+		"5": nil, "10%": nil, "unlimited": nil,
+		"0": {"velero.io/csi-snapshot-parallelism"}, "many": {"velero.io/csi-snapshot-parallelism"}, "": {"velero.io/csi-snapshot-parallelism"},
+	} {
+		t.Run(text, func(t *testing.T) {
+			b := ready("b", func(b *velerov1.Backup) { b.Annotations = map[string]string{backup.ParallelismAnnotation: text} })
+			expectRefusals(t, newHarness(t).prepare(t, b), want...)
 		})
 	}
 }

@@ -30,6 +30,8 @@ type Objects struct {
 	mu      sync.Mutex
 	volumes map[string]*corev1.PersistentVolume
 	classes *snapshotv1.VolumeSnapshotClassList
+	// noCRDs: it was found out that there are no classes, which isn't asked for again for every claim.
+	noCRDs bool
 }
 
 // NewObjects returns Objects that ask c for what they don't know yet.
@@ -67,9 +69,13 @@ func (o *Objects) SnapshotClasses(ctx context.Context) (*snapshotv1.VolumeSnapsh
 	if o.classes != nil {
 		return o.classes, nil
 	}
+	if o.noCRDs {
+		return nil, ErrNoSnapshotCRDs
+	}
 	classes := new(snapshotv1.VolumeSnapshotClassList)
 	if err := o.List(ctx, classes); err != nil {
 		if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+			o.noCRDs = true
 			return nil, ErrNoSnapshotCRDs
 		}
 		return nil, fmt.Errorf("listing VolumeSnapshotClasses: %w", err)

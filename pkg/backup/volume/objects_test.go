@@ -111,7 +111,12 @@ func TestSnapshotClassesThatCannotBeListed(t *testing.T) {
 			}
 			c.refuse = nil
 			_, err = objects.SnapshotClasses(t.Context())
-			g.Expect(err).NotTo(HaveOccurred(), "a failure isn't remembered")
+			if test.noCRDs {
+				g.Expect(err).To(MatchError(volume.ErrNoSnapshotCRDs))
+				g.Expect(c.lists.Load()).To(Equal(int32(1)), "one request, not one for each claim")
+				return
+			}
+			g.Expect(err).NotTo(HaveOccurred(), "a passing failure isn't remembered")
 		})
 	}
 }
