@@ -343,6 +343,7 @@ func (l *loop) finishRemoval(e *entry, err error) {
 		l.opts.Logger.WithError(err).WithFields(e.fields()).Error("A failed snapshot could not be removed")
 	}
 	l.observe(EventRemoved, e, message)
+	l.opts.Remover.toFollow.put(e.ref())
 }
 
 func (e *entry) fields() logrus.Fields {

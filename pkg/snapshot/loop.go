@@ -55,6 +55,7 @@ func (l *loop) now() time.Time { return l.opts.Clock.Now() }
 func (l *loop) run(ctx context.Context) {
 	var cancel context.CancelFunc
 	l.work, cancel = context.WithCancel(context.WithoutCancel(ctx))
+	l.group.Go(func() error { l.opts.Remover.follow(l.work); return nil })
 	l.opens = l.now().Add(syncGrace)
 	l.agenda.add(l.opens, func() {})
 	for ctx.Err() == nil {

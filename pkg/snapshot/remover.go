@@ -27,6 +27,8 @@ const (
 	// annBeingDeleted: the VolumeSnapshot is to be deleted. The sidecar doesn't act on the deletion of a content whose
 	// VolumeSnapshot is gone unless it is there.
 	annBeingDeleted = "snapshot.storage.kubernetes.io/volumesnapshot-being-deleted"
+	// annNudge is our own mark on a content that the sidecar had forgotten; its value is the time.
+	annNudge = "velero.io/removal-nudged-at"
 )
 
 // Ref names a VolumeSnapshot to be removed, with its content and the physical snapshot.
@@ -51,13 +53,17 @@ type RemoverOptions struct {
 	Logger logrus.FieldLogger
 }
 
-// Remover removes snapshots: Remove asks for it, Settle follows it to its end. It never takes finalizers off: an object
+// Remover removes snapshots: Remove asks for it, Settle follows it for as long as somebody waits, and what the Taker removes is
+// followed to its end. It never takes finalizers off: an object
 // that stays says that something is still there. All methods may be called from any goroutine.
 type Remover struct {
 	client  Client
 	tracker *Tracker
 	clock   clock.WithTicker
 	log     logrus.FieldLogger
+
+	// toFollow has refs whose removal was asked for and that nobody waits for.
+	toFollow *mailbox[Ref]
 
 	mu sync.Mutex
 	// pending counts, by VolumeSnapshot, the removals that were announced and not asked for yet.
@@ -73,7 +79,8 @@ func NewRemover(client Client, tracker *Tracker, opts RemoverOptions) *Remover {
 		opts.Logger = logrus.StandardLogger()
 	}
 	return &Remover{
-		client: client, tracker: tracker, clock: opts.Clock, log: opts.Logger, pending: map[types.NamespacedName]int{},
+		client: client, tracker: tracker, clock: opts.Clock, log: opts.Logger,
+		toFollow: newMailbox[Ref](), pending: map[types.NamespacedName]int{},
 	}
 }
 

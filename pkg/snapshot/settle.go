@@ -117,10 +117,25 @@ func (s *settling) help(ctx context.Context, vs *snapshotv1.VolumeSnapshot, cont
 	case vs != nil && vs.DeletionTimestamp != nil && s.once("policy "+content.Name):
 		err = s.makeFollow(ctx, content)
 	}
+	if err == nil && isForgotten(content) && s.once("nudge "+content.Name) {
+		err = s.nudge(ctx, content)
+	}
 	if err != nil {
 		s.failed = err
 		s.log.WithError(err).Warnf("Removing VolumeSnapshot %s is not making progress", s.ref.key())
 	}
+}
+
+// isForgotten says that the sidecar has cut a snapshot whose deletion was asked for meanwhile. It takes its own mark off
+// then and doesn't look at the content again until its next resync, up to 15 minutes later
+// (kubernetes-csi/external-snapshotter#1388, as of v8.7.0).
+func isForgotten(content *snapshotv1.VolumeSnapshotContent) bool {
+	return content.DeletionTimestamp != nil && handleOf(content) != "" && content.Annotations[annBeingCreated] == ""
+}
+
+// nudge makes the sidecar look at a content again: it does so for a change of annotations that aren't its own.
+func (s *settling) nudge(ctx context.Context, content *snapshotv1.VolumeSnapshotContent) error {
+	return s.patchContent(ctx, content, map[string]string{annNudge: s.clock.Now().UTC().Format(time.RFC3339)})
 }
 
 func (s *settling) once(what string) bool {
