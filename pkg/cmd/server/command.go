@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 	ctrl "sigs.k8s.io/controller-runtime"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
@@ -54,6 +55,7 @@ func Extend(stock *cobra.Command) {
 			second:   runSecond,
 			signals:  ctrl.SetupSignalHandler, // a second signal ends the process at once, as it does in Velero's half
 			stop:     stopProcess,
+			onFatal:  logrus.RegisterExitHandler,
 		})
 	}
 }

@@ -29,6 +29,9 @@ type halves struct {
 	signals func() context.Context
 	// stop makes stock end.
 	stop func() error
+	// onFatal registers what is done before a fatal log entry ends the process. Velero's half ends that way when anything of
+	// it, such as a restore, takes longer than half a minute to stop.
+	onFatal func(handler func())
 }
 
 // runHalves runs Velero's server and ours until the process is told to stop, and returns when both have ended.
@@ -48,7 +51,11 @@ func runHalves(ctx context.Context, h halves) error {
 	defer context.AfterFunc(h.signals(), cancel)()
 
 	var group errgroup.Group
-	stockEnded := make(chan struct{})
+	stockEnded, secondEnded := make(chan struct{}), make(chan struct{})
+	h.onFatal(func() {
+		cancel()
+		<-secondEnded // pods that are frozen are thawed first
+	})
 	group.Go(func() error {
 		defer close(stockEnded)
 		h.stock()
@@ -56,6 +63,7 @@ func runHalves(ctx context.Context, h halves) error {
 		return nil
 	})
 	group.Go(func() error {
+		defer close(secondEnded)
 		// Velero marks backups as failed that it finds in progress when it starts. Ours must not start one before that.
 		select {
 		case <-shared.stockIsUp:

@@ -25,6 +25,7 @@ func newHalves(t testing.TB) (*halves, func()) {
 		second:   func(context.Context, secondDeps) error { return nil },
 		signals:  func() context.Context { return signalled },
 		stop:     func() error { return nil },
+		onFatal:  func(func()) {},
 	}, signal
 }
 
@@ -119,6 +120,53 @@ func TestSignalEndsBothHalves(t *testing.T) {
 		g.Expect(group.Wait()).To(Succeed())
 		g.Expect(ended).To(Equal([]string{"second", "stock"}))
 		g.Expect(stopped).To(BeFalse(), "the process is being stopped already")
+	})
+}
+
+func TestFatalEndOfVelerosHalfWaitsForTheSecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		freshPrometheus(t)
+		h, _ := newHalves(t)
+		var beforeExit func()
+		h.onFatal = func(handler func()) { beforeExit = handler }
+		var ended []string
+		began, finish := make(chan struct{}), make(chan struct{})
+		h.stock = func() {
+			registerStock()
+			<-began
+			beforeExit()
+			ended = append(ended, "process")
+		}
+		h.second = func(ctx context.Context, _ secondDeps) error {
+			close(began)
+			<-ctx.Done()
+			<-finish // it thaws a pod
+			ended = append(ended, "second")
+			return nil
+		}
+		var group errgroup.Group
+		group.Go(func() error { return runHalves(t.Context(), *h) })
+		synctest.Wait()
+		g.Expect(ended).To(BeEmpty())
+		close(finish)
+		g.Expect(group.Wait()).To(Succeed())
+		g.Expect(ended).To(Equal([]string{"second", "process"}))
+	})
+}
+
+func TestFatalEndBeforeTheSecondHalfIsStarted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		freshPrometheus(t)
+		h, _ := newHalves(t)
+		began := false
+		var beforeExit func()
+		h.onFatal = func(handler func()) { beforeExit = handler }
+		h.stock = func() { beforeExit() } // a bad flag, for example
+		h.second = func(context.Context, secondDeps) error { began = true; return nil }
+		g.Expect(runHalves(t.Context(), *h)).To(Succeed())
+		g.Expect(began).To(BeFalse())
 	})
 }
 
