@@ -16,6 +16,7 @@ import (
 	velerov2alpha1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v2alpha1"
 	"github.com/vmware-tanzu/velero/pkg/client"
 	velerodiscovery "github.com/vmware-tanzu/velero/pkg/discovery"
+	"github.com/vmware-tanzu/velero/pkg/features"
 	"github.com/vmware-tanzu/velero/pkg/persistence"
 	"github.com/vmware-tanzu/velero/pkg/plugin/clientmgmt"
 	"github.com/vmware-tanzu/velero/pkg/plugin/clientmgmt/process"
@@ -84,7 +85,7 @@ func runSecond(ctx context.Context, deps secondDeps) error {
 		}
 	}
 	s.log.WithField("parallelism", s.settings.parallelism.String()).Infof("Starting the parallel engine with controllers %v", s.names)
-	if err := serve(ctx, s.mgr, s.snapshots.tracker); err != nil {
+	if err := serve(ctx, s.mgr, ifSnapshotsAreOn(s.snapshots.tracker)); err != nil {
 		return fmt.Errorf("running the backup controllers: %w", err)
 	}
 	return nil
@@ -93,6 +94,18 @@ func runSecond(ctx context.Context, deps secondDeps) error {
 // startable runs until its context ends.
 type startable interface {
 	Start(ctx context.Context) error
+}
+
+// ifSnapshotsAreOn leaves the tracker out when Velero's CSI feature is off: no snapshot is asked for then, and a cluster without
+// snapshot CRDs is no error.
+func ifSnapshotsAreOn(tracker startable) startable {
+	if features.IsEnabled(velerov1.CSIFeatureFlag) {
+		return tracker
+	}
+	return manager.RunnableFunc(func(ctx context.Context) error {
+		<-ctx.Done()
+		return nil
+	})
 }
 
 // serve runs the manager until ctx ends, and the tracker until the manager has ended: backups that are given up remove their
