@@ -35,7 +35,7 @@ var short = []string{
 	"missing-kubeconfig",
 	"missing-snapshot-crds",
 	"order",
-	"plain-100",
+	"plain-30",
 	"restore-and-delete",
 	"two-drivers",
 }
