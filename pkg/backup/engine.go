@@ -95,13 +95,15 @@ type VolumeSnapshotters interface {
 // Run takes a backup and writes its tarball to out. An error means that the backup as a whole failed; what befalls single
 // items is in the backup's log. The Result is never nil and tells what was done, whatever the error.
 //
-// When ctx ends, no new pod is frozen, pods that are frozen are thawed, snapshots that are not cut are given up and
-// removed, and Run returns the context's cause.
+// When ctx ends, and when the backup can't succeed any more, no new pod is frozen, pods that are frozen are thawed, snapshots that are not cut are given up and
+// removed, and Run returns the cause.
 func (e *Engine) Run(ctx context.Context, request Request, out io.Writer) (*Result, error) {
 	r, err := newRun(e.deps, request, out)
 	if err != nil {
 		return &Result{}, err
 	}
+	ctx, r.giveUp = context.WithCancelCause(ctx)
+	defer r.giveUp(nil)
 	reporting, stopReporting := context.WithCancel(ctx)
 	var reporter errgroup.Group
 	reporter.Go(func() error { r.progress.report(reporting); return nil })

@@ -61,6 +61,8 @@ type cluster struct {
 	change       func(*backup.Deps)
 	onPatch      func(client.Object, map[string]any) error
 	onList       func(client.ObjectList) error
+	// full makes writing the tarball fail.
+	full error
 
 	taker    *taker
 	executor *executor
@@ -198,10 +200,27 @@ func (c *cluster) start() *run {
 	r := &run{c: c, done: make(chan struct{})}
 	go func() {
 		defer close(r.done)
-		r.result, r.err = backup.NewEngine(deps).Run(c.ctx, request, &r.tarball)
+		var out io.Writer = &r.tarball
+		if c.full != nil {
+			out = &fullDisk{err: c.full, room: 1000}
+		}
+		r.result, r.err = backup.NewEngine(deps).Run(c.ctx, request, out)
 	}()
 	synctest.Wait()
 	return r
+}
+
+// fullDisk has room for the beginning of a tarball, and not for more.
+type fullDisk struct {
+	err  error
+	room int
+}
+
+func (d *fullDisk) Write(data []byte) (int, error) {
+	if d.room -= len(data); d.room < 0 {
+		return 0, d.err
+	}
+	return len(data), nil
 }
 
 // take takes the whole backup, which must succeed.

@@ -14,16 +14,16 @@ import (
 )
 
 // hookedBlocks backs up the blocks with hooks, as many at once as there are workers. They go before all others, so that
-// nothing competes for the driver while a pod is frozen. When one of them fails the backup, no other pod is frozen for it.
+// nothing competes for the driver while a pod is frozen.
 func (r *run) hookedBlocks(ctx context.Context) error {
-	group, walking := errgroup.WithContext(ctx)
+	var group errgroup.Group
 	group.SetLimit(r.deps.Workers)
 	for _, block := range r.blocks.hooked {
-		if walking.Err() != nil {
+		if ctx.Err() != nil {
 			break
 		}
 		group.Go(func() error {
-			return r.worker(walking, func() { r.hookedBlock(walking, block) })
+			return r.worker(ctx, func() { r.hookedBlock(ctx, block) })
 		})
 	}
 	if err := group.Wait(); err != nil {

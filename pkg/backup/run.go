@@ -36,6 +36,8 @@ type run struct {
 	native     *volume.Native
 	// workers holds a token for each block that is being walked.
 	workers chan struct{}
+	// giveUp ends the run because it can't succeed any more: pods would be frozen, and snapshots taken, for nothing.
+	giveUp context.CancelCauseFunc
 
 	// Filled by resolve.
 	filter       *filter.Set
@@ -85,6 +87,7 @@ func (r *run) worker(ctx context.Context, do func()) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			err = fmt.Errorf("panic: %v\n%s", cause, debug.Stack())
+			r.giveUp(err)
 		}
 		<-r.workers
 	}()

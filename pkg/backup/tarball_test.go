@@ -4,6 +4,9 @@
 package backup_test
 
 import (
+	"encoding/base64"
+	"errors"
+	"math/rand/v2"
 	"testing"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
@@ -37,6 +40,39 @@ func TestWhatAnItemNeedsStandsBeforeIt(t *testing.T) {
 		c.Expect(without(r.files(), "namespaces app")).To(Equal(want))
 		c.Expect(c.errors()).To(BeEmpty())
 		c.Expect(c.warnings()).To(BeEmpty())
+	})
+}
+
+// unpackable is text that no compression makes small, so that it can't stay in a buffer.
+func unpackable() string {
+	text := make([]byte, 1<<20)
+	rand.NewChaCha8([32]byte{}).Read(text)
+	return base64.StdEncoding.EncodeToString(text)
+}
+
+func TestABackupThatCannotBeWrittenIsGivenUp(t *testing.T) {
+	full := errors.New("no space left on device")
+	t.Run("no other pod is frozen", func(t *testing.T) {
+		inCluster(t, func(c *cluster) {
+			c.full = full
+			c.claims("a", "b")
+			first := hooked("db-1", "a")
+			first.Annotations["big"] = unpackable()
+			c.add(first, hooked("db-2", "b"))
+			c.Expect(c.start().wait().err).To(MatchError(full))
+			c.Expect(c.events.all("freeze", "thaw")).To(Equal([]string{"freeze app/db-1", "thaw app/db-1"}))
+			c.Expect(c.errors()).To(HaveLen(1), "one, not one for each item to come")
+		})
+	})
+	t.Run("no snapshot is waited for", func(t *testing.T) {
+		inCluster(t, func(c *cluster) {
+			c.full = full
+			c.claims("a")
+			c.add(builder.ForConfigMap("app", "settings").Data("big", unpackable()).Result())
+			c.taker.hold = holdAll
+			c.Expect(c.start().wait().err).To(MatchError(full))
+			c.Expect(c.events.all("create", "fail")).To(Equal([]string{"create a", "fail a"}), "it is given up and removed")
+		})
 	})
 }
 

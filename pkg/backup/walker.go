@@ -102,7 +102,9 @@ func (w *walker) item(ctx context.Context, item collect.Item, mustInclude bool) 
 		return leftOut, nil
 	}
 	if err == nil {
-		err = w.archive.Add(files...)
+		if err = w.archive.Add(files...); err != nil {
+			w.giveUp(err) // the tarball is damaged
+		}
 	}
 	w.visits.leave(made, err)
 	return visited, err
