@@ -36,6 +36,7 @@ var short = []string{
 	"order",
 	"plain-30",
 	"restore-and-delete",
+	"server-terminated",
 	"two-drivers",
 }
 
