@@ -110,7 +110,7 @@ func (s *Server) await(ctx context.Context) error {
 		return err
 	case <-s.process.Done():
 		stopWatching()
-		_ = <-result // why the watch ended doesn't matter any more
+		<-result //nolint:errcheck // why the watch ended doesn't matter any more
 		return s.process.EndedError()
 	}
 }
