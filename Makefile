@@ -13,7 +13,7 @@ export GOFLAGS ?= -trimpath -buildvcs=false
 VELERO_MODULE  := github.com/vmware-tanzu/velero
 VELERO_VERSION := $(shell awk '$$1 == "$(VELERO_MODULE)" {print $$2}' go.mod)
 GIT_SHA        := $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
-LDFLAGS        := -s -w -X $(VELERO_MODULE)/pkg/buildinfo.Version=$(VELERO_VERSION) -X $(VELERO_MODULE)/pkg/buildinfo.GitSHA=$(GIT_SHA)
+LDFLAGS        := -s -w -X $(VELERO_MODULE)/pkg/buildinfo.Version=$(VELERO_VERSION) -X $(VELERO_MODULE)/pkg/buildinfo.GitSHA=clipper-$(GIT_SHA) -X $(VELERO_MODULE)/pkg/buildinfo.GitTreeState=clean
 
 UNIT     := ./cmd/... ./internal/... ./pkg/... ./hack/...
 # The race detector needs a C compiler; hack/race says which flags this machine can do.

@@ -148,10 +148,10 @@ func (r *BackupReconciler) Reconcile(ctx context.Context, request ctrl.Request) 
 		return ctrl.Result{}, r.ignoreDeleted(request, err)
 	}
 	r.deps.Tracker.Add(request.Namespace, request.Name)
-	defer r.track(job)
 	if job.backup.Status.Phase == velerov1.BackupPhaseFailedValidation {
 		log.WithField("errors", job.backup.Status.ValidationErrors).Warn("The backup can't be run as asked")
 		r.recordRefusal(job.backup)
+		r.track(job.backup)
 		return ctrl.Result{}, nil
 	}
 
@@ -162,9 +162,14 @@ func (r *BackupReconciler) Reconcile(ctx context.Context, request ctrl.Request) 
 		r.fail(job.backup, err)
 	}
 	r.recordEnd(job.backup)
+	// Before the patch: the queue looks at the tracker when it sees the change, and the finalizer may be done with the backup
+	// before this goroutine goes on.
+	r.track(job.backup)
 	if err := kube.PatchResourceWithRetries(r.opts.ResourceTimeout, started, job.backup, r.deps.Client, worthRepeating); err != nil {
 		log.WithError(err).Errorf("The Backup's status can't be changed from %s to %s", started.Status.Phase, job.backup.Status.Phase)
-		job.deleted = apierrors.IsNotFound(err)
+		if apierrors.IsNotFound(err) { // nobody takes it to its end, and a later one of its name must not wait for that
+			r.deps.Tracker.Delete(request.Namespace, request.Name)
+		}
 	}
 	return ctrl.Result{}, nil
 }
@@ -207,12 +212,9 @@ func (r *BackupReconciler) fail(b *velerov1.Backup, cause error) {
 	b.Status.CompletionTimestamp = &now
 }
 
-// track tells the tracker how the reconciler leaves a backup (24). Nobody takes a Backup that is gone to its end: the tracker
-// would say for ever that it goes on, and a later one of that name could not be deleted.
-func (r *BackupReconciler) track(j *job) {
-	b := j.backup
-	ended := b.Status.Phase == velerov1.BackupPhaseFailed || b.Status.Phase == velerov1.BackupPhaseFailedValidation
-	if ended || j.deleted {
+// track tells the tracker how the reconciler leaves a backup (24).
+func (r *BackupReconciler) track(b *velerov1.Backup) {
+	if b.Status.Phase == velerov1.BackupPhaseFailed || b.Status.Phase == velerov1.BackupPhaseFailedValidation {
 		r.deps.Tracker.Delete(b.Namespace, b.Name)
 		return
 	}

@@ -27,8 +27,6 @@ type job struct {
 	location *velerov1.BackupStorageLocation
 	// snapshotLocations for native snapshots, one per provider.
 	snapshotLocations []*velerov1.VolumeSnapshotLocation
-	// deleted is true when the Backup was found to be gone when its end was written.
-	deleted bool
 }
 
 // refuse adds a reason for which the backup can't be run.

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 
-	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -18,9 +17,9 @@ import (
 	"github.com/velero-clipper/clipper/internal/lab/cluster"
 )
 
-// bindRestored stands in for provisioner and volume binder: it gives a volume to each claim that a restore makes, until
+// bindRestored stands in for provisioner and volume binder: it gives a volume to each claim of the selected restores, until
 // the context ends. Velero does not finish a restore before its claims are bound.
-func (r *run) bindRestored(ctx context.Context, restore string) error {
+func (r *run) bindRestored(ctx context.Context, restores client.ListOption) error {
 	bound := map[types.UID]bool{} // events may show the claim as it was before
 	err := cluster.Await(ctx, r.lab.cluster.Client(), &corev1.PersistentVolumeClaimList{}, func(event watch.Event) (bool, error) {
 		claim, ok := event.Object.(*corev1.PersistentVolumeClaim)
@@ -29,7 +28,7 @@ func (r *run) bindRestored(ctx context.Context, restore string) error {
 		}
 		bound[claim.UID] = true
 		return false, r.bind(ctx, claim.DeepCopy())
-	}, client.MatchingLabels{velerov1.RestoreNameLabel: restore})
+	}, restores)
 	if errors.Is(err, context.Canceled) {
 		return nil
 	}

@@ -117,7 +117,7 @@ func (r *run) restore(ctx context.Context, spec scenario.Restore) error {
 func (r *run) awaitRestore(ctx context.Context, name string) error {
 	group, groupCtx := errgroup.WithContext(ctx)
 	binding, stop := context.WithCancel(groupCtx)
-	group.Go(func() error { return r.bindRestored(binding, name) })
+	group.Go(func() error { return r.bindRestored(binding, client.MatchingLabels{velerov1.RestoreNameLabel: name}) })
 	group.Go(func() error {
 		defer stop()
 		return r.awaitVelero(groupCtx, func(rec *recording) bool { return restoreEnded(rec.restores[name].phases.last()) })

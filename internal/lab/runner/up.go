@@ -7,7 +7,9 @@ import (
 	"context"
 	"errors"
 
+	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
 	"golang.org/x/sync/errgroup"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/velero-clipper/clipper/internal/lab/cluster"
 )
@@ -44,8 +46,7 @@ func Up(ctx context.Context, opts Options, ready func(Info)) error {
 			Kubeconfig: r.lab.cluster.Kubeconfig(cluster.UserAdmin), LogDir: r.opts.Dir,
 			StoreURL: r.lab.store.URL(), Bucket: r.lab.store.Bucket(),
 		})
-		<-groupCtx.Done()
-		return nil
+		return r.bindRestored(groupCtx, client.HasLabels{velerov1.RestoreNameLabel})
 	})
 	err = group.Wait()
 	r.lab.closeLogs()

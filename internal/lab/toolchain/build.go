@@ -125,7 +125,7 @@ func (b *build) compile(ctx context.Context, out string) error {
 
 // cacheKey covers everything that decides what the compiler makes.
 func cacheKey(ctx context.Context, dir string) (string, error) {
-	env, err := goOutput(ctx, dir, "env", "GOVERSION", "GOOS", "GOARCH", "GOAMD64", "GOARM64", "GOEXPERIMENT", "GOFLAGS")
+	env, err := goOutput(ctx, dir, "env", "GOVERSION", "GOOS", "GOARCH", "GOAMD64", "GOARM64", "GOEXPERIMENT")
 	if err != nil {
 		return "", err
 	}
@@ -158,7 +158,8 @@ func goOutput(ctx context.Context, dir string, args ...string) (string, error) {
 func goCommand(ctx context.Context, dir string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
+	// The user's own GOFLAGS would give each way of calling the lab a set of programs of its own.
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=-buildvcs=false")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 5 * time.Second
