@@ -47,9 +47,6 @@ func runScenario(cmd *cobra.Command, flags labFlags, path, output string) error 
 	if err != nil {
 		return err
 	}
-	if err := flags.check(); err != nil {
-		return err
-	}
 	opts, err := flags.prepare(cmd.Context(), true)
 	if err != nil {
 		return err
@@ -90,9 +87,6 @@ func demoCommand() *cobra.Command {
 		Short: "Make one backup with stock Velero and with Clipper, and compare",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := flags.check(); err != nil {
-				return err
-			}
 			opts, err := flags.prepare(cmd.Context(), true)
 			if err != nil {
 				return err
@@ -123,9 +117,6 @@ expectations are left out.`,
 			if err != nil {
 				return err
 			}
-			if err := flags.check(); err != nil {
-				return err
-			}
 			opts, err := flags.prepare(cmd.Context(), true)
 			if err != nil {
 				return err
@@ -152,9 +143,6 @@ settings are those of the scenario, or of the demonstration when none is given; 
 				s, err = scenario.Load(args[0])
 			}
 			if err != nil {
-				return err
-			}
-			if err := flags.check(); err != nil {
 				return err
 			}
 			// No network namespace: the cluster is to be reached from other terminals.

@@ -59,6 +59,9 @@ func (f *labFlags) check() error {
 // prepare builds what is missing, which needs the network, and goes into namespaces of its own then. It returns an
 // exitError in the outer process, when the copy inside has ended.
 func (f *labFlags) prepare(ctx context.Context, network bool) (runner.Options, error) {
+	if err := f.check(); err != nil {
+		return runner.Options{}, err
+	}
 	build := toolchain.Options{Progress: os.Stderr}
 	programs, err := toolchain.Ensure(ctx, build, toolchain.ControlPlane()...)
 	if err != nil {

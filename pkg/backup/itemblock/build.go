@@ -28,15 +28,6 @@ type Action interface {
 	GetRelatedItems(item runtime.Unstructured, backup *velerov1.Backup) ([]velero.ResourceIdentifier, error)
 }
 
-// Actions makes a slice of Action of Velero's resolved actions ([]framework.ItemBlockResolvedAction).
-func Actions[T Action](resolved []T) []Action {
-	actions := make([]Action, 0, len(resolved))
-	for _, action := range resolved {
-		actions = append(actions, action)
-	}
-	return actions
-}
-
 // Filter says whether an object belongs into the backup; filter.Set is one.
 type Filter interface {
 	Includes(obj metav1.Object, gr schema.GroupResource, mustInclude bool) filter.Decision

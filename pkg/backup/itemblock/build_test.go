@@ -138,9 +138,13 @@ type fixture struct {
 func (f *fixture) build(ctx context.Context, collected ...string) []*itemblock.Block {
 	log, hook := logrustest.NewNullLogger()
 	f.log = hook
+	actions := make([]itemblock.Action, 0, len(f.actions))
+	for _, action := range f.actions {
+		actions = append(actions, action)
+	}
 	return itemblock.Build(ctx, items(collected...), itemblock.Deps{
 		Log:     log,
-		Actions: itemblock.Actions(f.actions),
+		Actions: actions,
 		Backup:  &velerov1.Backup{},
 		Filter:  f.out,
 		Fetch: func(_ context.Context, key velero.ResourceIdentifier) (*collect.Item, error) {
