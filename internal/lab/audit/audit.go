@@ -36,6 +36,8 @@ type Counts struct {
 	ByResource map[string]int
 	// Requests is keyed by the verb, a blank and the resource.
 	Requests map[string]int
+	// Forbidden has those of Requests that were answered with status 403.
+	Forbidden map[string]int
 	// Throttled counts the answers with status 429.
 	Throttled int
 }
@@ -104,7 +106,7 @@ func Count(log io.Reader, filter Filter) (Counts, error) {
 }
 
 func newCounts() Counts {
-	return Counts{ByVerb: map[string]int{}, ByResource: map[string]int{}, Requests: map[string]int{}}
+	return Counts{ByVerb: map[string]int{}, ByResource: map[string]int{}, Requests: map[string]int{}, Forbidden: map[string]int{}}
 }
 
 func (f Filter) selects(e event) bool {
@@ -125,10 +127,13 @@ func (c *Counts) add(e event, seen bool) {
 	if e.ResponseStatus.Code == http.StatusTooManyRequests {
 		c.Throttled++
 	}
+	resource := e.resource()
+	if e.ResponseStatus.Code == http.StatusForbidden {
+		c.Forbidden[e.Verb+" "+resource]++
+	}
 	if seen {
 		return
 	}
-	resource := e.resource()
 	c.Total++
 	c.ByVerb[e.Verb]++
 	c.ByResource[resource]++

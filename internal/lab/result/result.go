@@ -213,6 +213,8 @@ type API struct {
 	ByResource map[string]int `json:"byResource"`
 	// Requests is keyed "verb resource.group".
 	Requests map[string]int `json:"requests"`
+	// Forbidden has those of Requests that RBAC refused, since the server's first start.
+	Forbidden map[string]int `json:"forbidden"`
 	// Throttled counts the answers with code 429.
 	Throttled int `json:"throttled"`
 }

@@ -88,7 +88,7 @@ func (r *run) collectServer(out *result.Result) {
 
 // collectAPI counts the server's requests between the first backup and the last phase of the last one.
 func (r *run) collectAPI(out *result.Result) error {
-	out.API = result.API{ByVerb: map[string]int{}, ByResource: map[string]int{}, Requests: map[string]int{}}
+	out.API = result.API{ByVerb: map[string]int{}, ByResource: map[string]int{}, Requests: map[string]int{}, Forbidden: map[string]int{}}
 	if out.StartedAt.IsZero() {
 		return nil
 	}
@@ -98,6 +98,11 @@ func (r *run) collectAPI(out *result.Result) error {
 	if err != nil {
 		return err
 	}
+	all, err := audit.CountFile(r.lab.cluster.AuditLog(), audit.Filter{User: string(cluster.UserVelero)})
+	if err != nil {
+		return err
+	}
+	out.API.Forbidden = all.Forbidden
 	out.API.Total, out.API.Throttled = counts.Total, counts.Throttled
 	out.API.ByVerb, out.API.ByResource, out.API.Requests = counts.ByVerb, counts.ByResource, counts.Requests
 	if out.Volumes > 0 {

@@ -141,6 +141,9 @@ func (c *serverControl) start(ctx context.Context, group *errgroup.Group) error 
 		env = append(env, key+"="+value)
 	}
 	r := c.run
+	if err := r.grant(ctx, spec.RBAC); err != nil {
+		return err
+	}
 	begin := time.Now()
 	started, err := server.Start(ctx, server.Options{
 		Binary: r.opts.Velero, Args: args, Env: env, Kubeconfig: r.lab.cluster.Kubeconfig(cluster.UserVelero),
@@ -171,6 +174,17 @@ func (c *serverControl) start(ctx context.Context, group *errgroup.Group) error 
 		return nil
 	})
 	return nil
+}
+
+// grant gives the server its rights, where the cluster asks for any.
+func (r *run) grant(ctx context.Context, rbac scenario.Rights) error {
+	if r.scenario.Cluster.Authorization != scenario.RBAC {
+		return nil
+	}
+	if strings.Contains(rbac.Role, "/") && !filepath.IsAbs(rbac.Role) {
+		rbac.Role = filepath.Join(filepath.Dir(r.scenario.File), rbac.Role)
+	}
+	return r.lab.cluster.Grant(ctx, cluster.Rights{Role: rbac.Role, Without: rbac.Without})
 }
 
 // follow notes the end of a server.

@@ -93,6 +93,9 @@ func defaultStep(step *Step, s *Scenario) {
 	}
 	if step.Server != nil {
 		set(&step.Server.Engine, s.Server.Engine)
+		if step.Server.RBAC.Role == "" && step.Server.RBAC.Without == nil {
+			step.Server.RBAC = s.Server.RBAC
+		}
 	}
 	if step.Run != nil && len(step.Run.Args) > 0 {
 		set(&step.Run.Name, step.Run.Args[0])

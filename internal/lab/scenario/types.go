@@ -212,8 +212,19 @@ type Server struct {
 	Env  map[string]string `yaml:"env"`
 	// Features replace Velero's feature flags. Default: EnableCSI.
 	Features []string `yaml:"features"`
+	// RBAC says what the server may do, where the cluster's authorization is RBAC.
+	RBAC Rights `yaml:"rbac"`
 	// MustNotStart is for bad input: the experiment ends when the server has refused to start. It needs no backups then.
 	MustNotStart bool `yaml:"mustNotStart"`
+}
+
+// Rights are those of the server's service account.
+type Rights struct {
+	// Role is a ClusterRole that every cluster has, or a file or folder with roles and bindings, as a path with a slash in it,
+	// relative to the scenario's file. Default cluster-admin, as "velero install" has it.
+	Role string `yaml:"role"`
+	// Without are permissions taken out of these roles, each as "verb resource.group".
+	Without []string `yaml:"without"`
 }
 
 // Backup is one Velero backup.

@@ -166,6 +166,9 @@ func (v *validator) checkServer(p place, s *Server) {
 			v.bad(p.at("args", i), "%q is no flag: args are what follows \"velero server\", such as --log-level=debug", arg)
 		}
 	}
+	if (s.RBAC.Role != "" || s.RBAC.Without != nil) && v.Cluster.Authorization != RBAC {
+		v.bad(p.at("rbac"), "has a meaning only with cluster.authorization: %s", RBAC)
+	}
 }
 
 func (v *validator) checkBackups() {
