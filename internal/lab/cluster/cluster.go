@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/velero-clipper/clipper/internal/lab/apiproxy"
 	"github.com/velero-clipper/clipper/internal/lab/process"
 )
 
@@ -25,6 +26,7 @@ type Cluster struct {
 	ports    ports
 	pki      *pki
 	accounts *accounts
+	proxies  map[User]*apiproxy.Proxy
 
 	mu        sync.Mutex
 	processes map[string]*process.Process
@@ -98,6 +100,9 @@ func (c *Cluster) prepare() error {
 	if c.accounts, err = newAccounts(c.opts.Dir, "https://"+loopback(c.ports.api), c.pki.caPEM, users); err != nil {
 		return err
 	}
+	if err := c.startProxies(); err != nil {
+		return err
+	}
 	config, err := c.RESTConfig(UserAdmin)
 	if err != nil {
 		return err
@@ -169,7 +174,7 @@ func (c *Cluster) process(name string) *process.Process {
 	return c.processes[name]
 }
 
-// Stop kills every process of the cluster and returns when they are gone. It may be called
+// Stop kills every process of the cluster, stops its proxies, and returns when they are gone. It may be called
 // more than once.
 func (c *Cluster) Stop() {
 	c.mu.Lock()
@@ -182,6 +187,9 @@ func (c *Cluster) Stop() {
 	var all sync.WaitGroup
 	for _, child := range children {
 		all.Go(func() { child.Kill() })
+	}
+	for _, proxy := range c.proxies {
+		all.Go(proxy.Stop)
 	}
 	all.Wait()
 }

@@ -5,6 +5,7 @@ package cluster
 
 import (
 	"encoding/csv"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -167,4 +168,30 @@ func TestStoppedClusterStartsNothing(t *testing.T) {
 	c.Stop()
 	c.Stop()
 	g.Expect(c.StartAPIServer(t.Context())).To(MatchError(ContainSubstring("has been stopped")))
+}
+
+func TestProxiedUserIsLedToItsProxy(t *testing.T) {
+	g := NewWithT(t)
+	c := prepared(t, Options{Proxied: []User{UserVelero}})
+	defer c.Stop()
+	host := func(user User) string {
+		config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig(user))
+		g.Expect(err).NotTo(HaveOccurred())
+		return config.Host
+	}
+	g.Expect(host(UserVelero)).To(And(Equal(c.Proxy(UserVelero).URL()), HavePrefix("https://127.0.0.1:")))
+	g.Expect(host(UserSnapshotController)).To(Equal(c.URL()))
+	g.Expect(c.Proxy(UserSnapshotController)).To(BeNil())
+}
+
+func TestOldContent(t *testing.T) {
+	g := NewWithT(t)
+	content := oldContent(7)
+	g.Expect(content.Spec.DeletionPolicy).To(BeEquivalentTo("Retain"))
+	g.Expect(content.Spec.VolumeSnapshotRef.UID).To(BeEmpty(), "or the snapshot-controller would have work to do")
+	g.Expect(content.Labels).To(HaveKey(OldContentLabel))
+	raw, err := json.Marshal(content)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(len(raw)).To(BeNumerically(">", 1000), "about as large as a real one, managed fields apart")
+	g.Expect(oldContent(8).Name).NotTo(Equal(content.Name))
 }

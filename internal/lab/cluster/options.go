@@ -89,6 +89,9 @@ type Options struct {
 	Drivers []DriverEndpoint
 	// Snapshotter settings of controller and sidecars.
 	Snapshotter Snapshotter
+	// Proxied users reach the API server through a proxy of their own, which Proxy returns, so that the API can be made to
+	// misbehave for them alone.
+	Proxied []User
 	// APIServerArgs are appended to kube-apiserver's.
 	APIServerArgs []string
 }

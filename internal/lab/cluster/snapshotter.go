@@ -5,6 +5,7 @@ package cluster
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"strconv"
 
@@ -22,11 +23,7 @@ func (c *Cluster) startSnapshotters(ctx context.Context) error {
 	}
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() error {
-		controller, err := c.launch("snapshot-controller", c.controllerSpec())
-		if err != nil {
-			return err
-		}
-		return waitReady(groupCtx, controller)
+		return c.StartSnapshotController(groupCtx)
 	})
 	for _, driver := range c.opts.Drivers {
 		group.Go(func() error {
@@ -51,11 +48,52 @@ func (c *Cluster) WaitSidecars(ctx context.Context) error {
 	return nil
 }
 
+// StopSidecar kills the csi-snapshotter of a driver.
+func (c *Cluster) StopSidecar(driver string) error { return c.stopProcess(sidecarName(driver)) }
+
+// StartSidecar starts the csi-snapshotter of a driver again and waits until it has found its driver.
+func (c *Cluster) StartSidecar(ctx context.Context, driver string) error {
+	for _, endpoint := range c.opts.Drivers {
+		if endpoint.Name != driver {
+			continue
+		}
+		sidecar, err := c.launch(sidecarName(driver), c.sidecarSpec(endpoint))
+		if err != nil {
+			return err
+		}
+		return waitReady(ctx, sidecar)
+	}
+	return fmt.Errorf("the cluster has no driver %s", driver)
+}
+
+// StopSnapshotController kills the snapshot-controller.
+func (c *Cluster) StopSnapshotController() error { return c.stopProcess(controllerName) }
+
+// StartSnapshotController starts the snapshot-controller again and waits until it works.
+func (c *Cluster) StartSnapshotController(ctx context.Context) error {
+	controller, err := c.launch(controllerName, c.controllerSpec())
+	if err != nil {
+		return err
+	}
+	return waitReady(ctx, controller)
+}
+
+func (c *Cluster) stopProcess(name string) error {
+	child := c.process(name)
+	if child == nil {
+		return fmt.Errorf("the cluster runs no %s", name)
+	}
+	child.Kill()
+	return nil
+}
+
 // listens says whether a driver answers at the socket.
 func listens(socket string) bool {
 	conn, err := net.Dial("unix", socket)
 	return err == nil && conn.Close() == nil
 }
+
+const controllerName = "snapshot-controller"
 
 func sidecarName(driver string) string { return "csi-snapshotter-" + driver }
 
@@ -63,7 +101,7 @@ func (c *Cluster) controllerSpec() process.Spec {
 	args := append(c.snapshotterArgs(UserSnapshotController), c.opts.Snapshotter.ControllerArgs...)
 	return process.Spec{
 		Path: c.opts.Programs[toolchain.SnapshotController], Args: args,
-		LogPath: c.logPath("snapshot-controller"), ReadyLine: "Starting snapshot controller",
+		LogPath: c.logPath(controllerName), ReadyLine: "Starting snapshot controller",
 	}
 }
 

@@ -71,7 +71,7 @@ func newAccounts(dir, url string, caPEM []byte, users []User) (*accounts, error)
 		return nil, fmt.Errorf("writing the token file: %w", err)
 	}
 	for _, user := range users {
-		if err := a.writeKubeconfig(user); err != nil {
+		if err := a.writeKubeconfig(user, url); err != nil {
 			return nil, fmt.Errorf("writing the kubeconfig of %s: %w", user, err)
 		}
 	}
@@ -82,9 +82,10 @@ func (a *accounts) tokenFile() string { return filepath.Join(a.dir, "tokens.csv"
 
 func (a *accounts) kubeconfig(user User) string { return filepath.Join(a.dir, user.fileName()) }
 
-func (a *accounts) writeKubeconfig(user User) error {
+// writeKubeconfig writes the user's way in; url is the API server or a proxy before it.
+func (a *accounts) writeKubeconfig(user User, url string) error {
 	config := clientcmdapi.NewConfig()
-	config.Clusters["lab"] = &clientcmdapi.Cluster{Server: a.url, CertificateAuthorityData: a.caPEM}
+	config.Clusters["lab"] = &clientcmdapi.Cluster{Server: url, CertificateAuthorityData: a.caPEM}
 	config.AuthInfos[string(user)] = &clientcmdapi.AuthInfo{Token: a.tokens[user]}
 	config.Contexts["lab"] = &clientcmdapi.Context{Cluster: "lab", AuthInfo: string(user)}
 	config.CurrentContext = "lab"

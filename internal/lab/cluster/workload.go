@@ -6,12 +6,15 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -38,7 +41,20 @@ type Volume struct {
 }
 
 // PVName is the name of the PV.
-func (v Volume) PVName() string { return "pv-" + v.Namespace + "-" + v.Name }
+func (v Volume) PVName() string {
+	return shortened("pv-"+v.Namespace+"-"+v.Name, validation.DNS1123SubdomainMaxLength)
+}
+
+// shortened gives a name that is too long a hash for its end, so that it stays unique.
+func shortened(name string, longest int) string {
+	if len(name) <= longest {
+		return name
+	}
+	hash := fnv.New64a()
+	_, _ = hash.Write([]byte(name)) // never fails
+	suffix := fmt.Sprintf("-%016x", hash.Sum64())
+	return strings.TrimRight(name[:longest-len(suffix)], "-.") + suffix
+}
 
 // Handle is the PV's CSI volume handle.
 func (v Volume) Handle() string { return v.Namespace + "/" + v.Name }
@@ -190,10 +206,12 @@ func (p Pod) object(node string) *corev1.Pod {
 	var mounts []corev1.VolumeMount
 	for _, claim := range p.Claims {
 		source := &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}
+		// A volume's name is a label, which has no dots and is shorter than a claim's name can be.
+		name := shortened(strings.ReplaceAll(claim, ".", "-"), validation.DNS1123LabelMaxLength)
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{
-			Name: claim, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: source},
+			Name: name, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: source},
 		})
-		mounts = append(mounts, corev1.VolumeMount{Name: claim, MountPath: "/data/" + claim})
+		mounts = append(mounts, corev1.VolumeMount{Name: name, MountPath: "/data/" + claim})
 	}
 	for _, name := range p.Containers {
 		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{

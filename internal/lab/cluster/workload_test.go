@@ -6,12 +6,14 @@ package cluster
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 )
@@ -143,4 +145,25 @@ func TestCreateObjects(t *testing.T) {
 	g.Expect(classes.Items[0].Driver).To(Equal("one"))
 	g.Expect(classes.Items[0].DeletionPolicy).To(Equal(snapshotv1.VolumeSnapshotContentDelete))
 	g.Expect(classes.Items[0].Labels).To(HaveKeyWithValue(snapshotClassLabel, "true"))
+}
+
+func TestLongNames(t *testing.T) {
+	g := NewWithT(t)
+	namespace := strings.Repeat("n", 63)
+	claims := []string{strings.Repeat("c", 199) + "1", strings.Repeat("c", 199) + "2", "with.dots"}
+	names := map[string]bool{}
+	for _, claim := range claims {
+		name := Volume{Namespace: namespace, Name: claim}.PVName()
+		g.Expect(validation.IsDNS1123Subdomain(name)).To(BeEmpty())
+		names[name] = true
+	}
+	pod := Pod{Namespace: namespace, Name: "p", Claims: claims, Containers: []string{"app"}}.object("node")
+	for i, volume := range pod.Spec.Volumes {
+		g.Expect(validation.IsDNS1123Label(volume.Name)).To(BeEmpty())
+		g.Expect(volume.PersistentVolumeClaim.ClaimName).To(Equal(claims[i]))
+		g.Expect(pod.Spec.Containers[0].VolumeMounts[i].Name).To(Equal(volume.Name))
+		names[volume.Name] = true
+	}
+	g.Expect(names).To(HaveLen(2*len(claims)), "each its own")
+	g.Expect(Volume{Namespace: "app", Name: "a-0"}.PVName()).To(Equal("pv-app-a-0"), "short ones stay readable")
 }

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
 )
 
 // Behaviour says how the storage treats the volumes that it matches. In a list the first match counts; a volume that
@@ -41,6 +42,8 @@ type Behaviour struct {
 	LateCut bool `json:"lateCut,omitempty" yaml:"lateCut,omitempty"`
 	// Throttle refuses requests for new snapshots that come too fast.
 	Throttle *Throttle `json:"throttle,omitempty" yaml:"throttle,omitempty"`
+	// AppendRequestID ends the message of every error with another random request ID, as cloud APIs do.
+	AppendRequestID bool `json:"appendRequestID,omitempty" yaml:"appendRequestID,omitempty"`
 }
 
 // Fail is an error that CreateSnapshot answers.
@@ -117,9 +120,13 @@ func (b *Behaviour) matches(volume string) bool {
 	return err == nil && ok
 }
 
-func (f *Fail) err() error {
-	code, _ := parseCode(f.Code)
-	return status.Error(code, f.Message)
+// err makes the error that a call gets.
+func (b *Behaviour) err(codeName, message string) error {
+	code, _ := parseCode(codeName)
+	if b.AppendRequestID {
+		message += ", RequestID: " + string(uuid.NewUUID())
+	}
+	return status.Error(code, message)
 }
 
 func (t *Throttle) code() string {
@@ -129,14 +136,18 @@ func (t *Throttle) code() string {
 	return t.Code
 }
 
-func (t *Throttle) err() error {
-	code, _ := parseCode(t.code())
-	message := t.Message
-	if message == "" {
-		message = "snapshot request rate exceeded"
+func (t *Throttle) message() string {
+	if t.Message == "" {
+		return "snapshot request rate exceeded"
 	}
-	return status.Error(code, message)
+	return t.Message
 }
+
+// refusal is the error of a call that came too fast.
+type refusal struct{ error }
+
+// GRPCStatus makes it go out as what it wraps.
+func (r refusal) GRPCStatus() *status.Status { return status.Convert(r.error) }
 
 // parseCode finds a gRPC code by name, in Go's or in the specification's spelling. OK is no error and is refused.
 func parseCode(name string) (codes.Code, error) {

@@ -284,6 +284,31 @@ func TestThrottleOverTheSocket(t *testing.T) {
 	g.Expect(status.Code(err)).To(Equal(codes.ResourceExhausted))
 }
 
+// TestRequestIDs asks for two errors of one kind and gets two texts, and the record keeps a refusal apart from a failure.
+func TestRequestIDs(t *testing.T) {
+	g := NewWithT(t)
+	s := serve(t,
+		Behaviour{Match: "app/denied", Fail: &Fail{Code: "Internal", Message: "not authorized"}, AppendRequestID: true},
+		Behaviour{Match: "app/busy", Throttle: &Throttle{PerSecond: 0.001}},
+	)
+	texts := map[string]bool{}
+	for range 2 {
+		_, err := s.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: "n", SourceVolumeId: "app/denied"})
+		g.Expect(status.Code(err)).To(Equal(codes.Internal))
+		g.Expect(status.Convert(err).Message()).To(MatchRegexp("^not authorized, RequestID: [0-9a-f-]{36}$"))
+		texts[err.Error()] = true
+	}
+	g.Expect(texts).To(HaveLen(2))
+	for _, name := range []string{"first", "second"} {
+		_, _ = s.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: name, SourceVolumeId: "app/busy"})
+	}
+	var throttled []bool
+	for _, call := range s.Calls() {
+		throttled = append(throttled, call.Throttled)
+	}
+	g.Expect(throttled).To(Equal([]bool{false, false, false, true}))
+}
+
 func TestCapacityOverTheSocket(t *testing.T) {
 	g := NewWithT(t)
 	d := serve(t, Behaviour{Match: "*", Cut: seconds(0.05), Capacity: 2})

@@ -6,6 +6,7 @@ package driver
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"path"
@@ -36,6 +37,8 @@ type Call struct {
 	Code string `json:"code,omitempty"`
 	// Message is the text of an error.
 	Message string `json:"message,omitempty"`
+	// Throttled is true for a call that a Throttle refused.
+	Throttled bool `json:"throttled,omitempty"`
 }
 
 // header is what every line of the log begins with.
@@ -112,6 +115,8 @@ func (r *recorder) end(call *Call, response any, err error) {
 	call.Code = status.Code(err).String()
 	if err != nil {
 		call.Message = status.Convert(err).Message()
+		var refused refusal
+		call.Throttled = errors.As(err, &refused)
 	} else if created, ok := response.(*csi.CreateSnapshotResponse); ok {
 		call.SnapshotID = created.GetSnapshot().GetSnapshotId()
 	}

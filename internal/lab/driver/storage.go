@@ -267,7 +267,7 @@ func (r *rule) failure(volume string) error {
 		}
 		r.failed[volume]++
 	}
-	return r.Fail.err()
+	return r.err(r.Fail.Code, r.Fail.Message)
 }
 
 // throttled returns the refusal of a request that comes too fast.
@@ -275,5 +275,5 @@ func (r *rule) throttled() error {
 	if r.limiter == nil || r.limiter.AllowN(time.Now(), 1) {
 		return nil
 	}
-	return r.Throttle.err()
+	return refusal{r.err(r.Throttle.code(), r.Throttle.message())}
 }

@@ -290,7 +290,7 @@ func TestThrottle(t *testing.T) {
 		b.storage.setBehaviours([]Behaviour{{Match: "*", Throttle: &Throttle{PerSecond: 0.1, Code: "Unavailable", Message: "slow down"}}})
 		b.Expect(create(5)).To(Equal(codes.OK))
 		_, err := b.CreateSnapshot(t.Context(), &csi.CreateSnapshotRequest{Name: "s6", SourceVolumeId: "app/6"})
-		b.Expect(err).To(MatchError(status.Error(codes.Unavailable, "slow down")))
+		b.Expect(status.Convert(err)).To(Equal(status.New(codes.Unavailable, "slow down")))
 	})
 }
 

@@ -38,6 +38,7 @@ type Result struct {
 	Order     Order     `json:"order"`
 	API       API       `json:"api"`
 	Server    Server    `json:"server"`
+	Metrics   Metrics   `json:"metrics"`
 	Leftovers Leftovers `json:"leftovers"`
 
 	// Timeline lists what was seen, in the order in which it happened.
@@ -195,6 +196,8 @@ type Driver struct {
 	Creates int `json:"creates"`
 	Deletes int `json:"deletes"`
 	Failed  int `json:"failed"`
+	// Throttled counts the calls that the driver refused because they came too fast. They count in Failed, too.
+	Throttled int `json:"throttled"`
 	// PeakInFlight is the largest number of CreateSnapshot calls that overlapped.
 	PeakInFlight int `json:"peakInFlight"`
 	// Snapshots counts the physical snapshots that exist at the end.
@@ -217,6 +220,32 @@ type API struct {
 	Forbidden map[string]int `json:"forbidden"`
 	// Throttled counts the answers with code 429.
 	Throttled int `json:"throttled"`
+	// Faults is what the scenario's api events did, for all clients together. Requests that they answered never reached the
+	// API server and are not in the other numbers.
+	Faults APIFaults `json:"faults"`
+}
+
+// APIFaults counts what went wrong with the API on purpose.
+type APIFaults struct {
+	// Answered counts the requests that got an error, and Slowed those that had to wait.
+	Answered int `json:"answered"`
+	Slowed   int `json:"slowed"`
+	// CutWatches counts the watches that were ended, ExpiredWatches those that were then told to be too old.
+	CutWatches     int `json:"cutWatches"`
+	ExpiredWatches int `json:"expiredWatches"`
+}
+
+// Metrics are the server's own figures, read from its /metrics four times a second from the first backup until the cluster
+// is at rest: what lasts less than a quarter of a second may be missed. Only the families velero_csi_... and
+// velero_hook_... are in it. The keys are written name{label="value",other="value"}, labels in order, without braces where there is
+// none; a histogram has two, with _count and _sum behind its name.
+type Metrics struct {
+	// Samples is how often the metrics were read.
+	Samples int `json:"samples"`
+	// Final are the values that were read last, of the server that ran last.
+	Final map[string]float64 `json:"final"`
+	// Peaks are the largest values that were seen.
+	Peaks map[string]float64 `json:"peaks"`
 }
 
 // Server is the life of the Velero server.

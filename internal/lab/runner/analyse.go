@@ -48,6 +48,7 @@ func analyse(rec *recording, s *scenario.Scenario) *result.Result {
 	a.order()
 	a.drivers(s)
 	a.server()
+	a.metrics()
 	a.timeline()
 	return a.out
 }
@@ -266,6 +267,9 @@ func (a *analysis) drivers(s *scenario.Scenario) {
 		}
 		if call.err != "" {
 			d.Failed++
+		}
+		if call.throttled {
+			d.Throttled++
 		}
 	}
 	for name, calls := range creates {

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/vmware-tanzu/velero/pkg/label"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/velero-clipper/clipper/internal/lab/result"
@@ -184,6 +185,7 @@ func (r *run) driverCalls(since time.Time) []driverCall {
 				driver: name, method: call.Method, name: call.Name, volume: call.Volume, snapshot: call.SnapshotID,
 				start: call.Start, end: call.End,
 			}
+			c.throttled = call.Throttled
 			if call.Code != "" && call.Code != "OK" {
 				c.err = call.Code + ": " + call.Message
 			}
@@ -197,6 +199,7 @@ func (r *run) driverCalls(since time.Time) []driverCall {
 // restoreResult is a restore as far as the board has it.
 func (r *run) restoreResult(name string) *result.Restore {
 	out := &result.Restore{PVCs: map[string]string{}, ResultErrors: []string{}}
+	labelled := label.GetValidName(name)
 	r.board.view(func(rec *recording) {
 		record := rec.restores[name]
 		if record == nil {
@@ -207,12 +210,12 @@ func (r *run) restoreResult(name string) *result.Restore {
 			out.Seconds = record.phases[len(record.phases)-1].at.Sub(record.created).Seconds()
 		}
 		for _, s := range rec.snapshots {
-			if s.restore == name {
+			if s.restore == labelled {
 				out.VS++
 			}
 		}
 		for _, c := range rec.contents {
-			if c.restore == name {
+			if c.restore == labelled {
 				out.VSC++
 			}
 		}

@@ -105,6 +105,13 @@ func (r *run) collectAPI(out *result.Result) error {
 	out.API.Forbidden = all.Forbidden
 	out.API.Total, out.API.Throttled = counts.Total, counts.Throttled
 	out.API.ByVerb, out.API.ByResource, out.API.Requests = counts.ByVerb, counts.ByResource, counts.Requests
+	for _, user := range proxied(r.scenario) {
+		counts := r.lab.cluster.Proxy(user).Counts()
+		out.API.Faults.Answered += counts.Answered
+		out.API.Faults.Slowed += counts.Slowed
+		out.API.Faults.CutWatches += counts.Cut
+		out.API.Faults.ExpiredWatches += counts.Expired
+	}
 	if out.Volumes > 0 {
 		out.API.PerPVC = float64(counts.Total) / float64(out.Volumes)
 	}

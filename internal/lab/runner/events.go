@@ -71,9 +71,12 @@ func (r *run) act(ctx context.Context, background *errgroup.Group, a scenario.Ac
 		r.note(result.KindScenario, a.Term, "SIGTERM")
 		r.server.term(ctx)
 		return r.server.awaitExit(ctx)
+	case a.Stop != "":
+		r.note(result.KindScenario, a.Stop, "stop")
+		return r.stopComponent(a.Stop)
 	case a.Start != "":
 		r.note(result.KindScenario, a.Start, "start")
-		return r.startAgain(ctx, background)
+		return r.startComponent(ctx, background, a.Start)
 	case a.Restart == scenario.TargetServer:
 		r.note(result.KindScenario, a.Restart, "restart")
 		r.server.term(ctx)
@@ -89,6 +92,9 @@ func (r *run) act(ctx context.Context, background *errgroup.Group, a scenario.Ac
 		return r.lab.drivers[a.Behaviour.Driver].SetBehaviours(driverBehaviours(a.Behaviour.Rules))
 	case a.Delete != nil:
 		return r.deleteObject(ctx, *a.Delete)
+	case a.API != nil:
+		r.misbehave(*a.API)
+		return nil
 	}
 	return errors.New("the action is empty")
 }

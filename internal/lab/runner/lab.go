@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -105,6 +106,7 @@ func driverBehaviours(rules []scenario.Behaviour) []driver.Behaviour {
 		b := driver.Behaviour{
 			Match: rule.Match, Cut: apiDuration(rule.Cut), Ready: apiDuration(rule.Ready), Jitter: apiDuration(rule.Jitter),
 			Capacity: rule.Capacity, Hang: rule.Hang, HangFor: apiDuration(rule.HangFor), LateCut: rule.LateCut,
+			AppendRequestID: rule.AppendRequestID,
 		}
 		if rule.Fail != nil {
 			b.Fail = &driver.Fail{Code: rule.Fail.Code, Message: rule.Fail.Message, Times: rule.Fail.Times}
@@ -132,12 +134,33 @@ func (r *run) startCluster(ctx context.Context, endpoints []cluster.DriverEndpoi
 	r.lab.cluster, err = cluster.Start(ctx, cluster.Options{
 		Dir: filepath.Join(r.opts.Dir, "cluster"), Programs: r.opts.Programs, SnapshotCRDs: crds, Velero: r.opts.Velero,
 		Authorization: cluster.Authorization(spec.Authorization), Kubelet: node, Drivers: endpoints,
+		Proxied: proxied(r.scenario),
 		Snapshotter: cluster.Snapshotter{
 			Workers: spec.Snapshotter.Workers, QPS: float64(spec.Snapshotter.QPS), Burst: spec.Snapshotter.Burst,
 			Timeout: spec.Snapshotter.Timeout.Duration(),
 		},
 	})
 	return err
+}
+
+// apiUsers are the clients that the API can be made to misbehave for.
+var apiUsers = map[string]cluster.User{
+	scenario.TargetServer:             cluster.UserVelero,
+	scenario.TargetSnapshotController: cluster.UserSnapshotController,
+}
+
+// proxied lists the users that need a proxy. The others have none, so that it costs no time where it isn't used.
+func proxied(s *scenario.Scenario) []cluster.User {
+	var users []cluster.User
+	for _, action := range s.Actions() {
+		if action.API == nil {
+			continue
+		}
+		if user := apiUsers[action.API.Of]; !slices.Contains(users, user) {
+			users = append(users, user)
+		}
+	}
+	return users
 }
 
 // stop ends everything that is not bound to the context.

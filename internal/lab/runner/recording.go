@@ -31,6 +31,7 @@ type recording struct {
 	starts         int
 	ready, running bool
 	notes          []note
+	metrics        metricsRecord
 }
 
 func newRecording() *recording {
@@ -38,6 +39,7 @@ func newRecording() *recording {
 		floorUIDs: map[types.UID]bool{},
 		backups:   map[string]*backupRecord{}, restores: map[string]*restoreRecord{}, deletes: map[string]*deleteRecord{},
 		snapshots: map[types.UID]*snapshotRecord{}, contents: map[types.UID]*contentRecord{}, records: map[string]bool{},
+		metrics: metricsRecord{final: map[string]float64{}, peaks: map[string]float64{}},
 	}
 }
 
@@ -129,6 +131,8 @@ type driverCall struct {
 
 	start, end time.Time // end is zero while it runs
 	err        string
+	// throttled is true for a call that the driver refused because it came too fast.
+	throttled bool
 }
 
 const (

@@ -163,6 +163,12 @@ func (r *run) measured(ctx context.Context, group *errgroup.Group) error {
 	r.say("taking the backups")
 	limited, cancel := context.WithTimeoutCause(ctx, r.scenario.Timeout.Duration(), errTimeout)
 	defer cancel()
+	sampling, stopSampling := context.WithCancel(ctx)
+	defer stopSampling()
+	group.Go(func() error {
+		r.sampleMetrics(sampling)
+		return nil
+	})
 	err := r.takeBackups(limited, group)
 	if err == nil {
 		err = r.doSteps(limited, group)
@@ -187,6 +193,9 @@ type step struct {
 // setup lists what comes before the backups.
 func (r *run) setup() []step {
 	steps := []step{{"starting the cluster", r.startLab}, {"creating the workload", r.createWorkload}}
+	if r.scenario.Cluster.OldSnapshots > 0 {
+		steps = append(steps, step{"creating the old snapshots", r.createOldSnapshots})
+	}
 	if *r.scenario.Floor && *r.scenario.Cluster.SnapshotCRDs {
 		steps = append(steps, step{"measuring the floor", r.measureFloor})
 	}

@@ -14,6 +14,7 @@ import (
 
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
 	velerobackup "github.com/vmware-tanzu/velero/pkg/backup"
+	"github.com/vmware-tanzu/velero/pkg/label"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -100,7 +101,7 @@ func (r *run) restore(ctx context.Context, spec scenario.Restore) error {
 	}
 	out.ResultErrors = nonNil(r.restoreErrors(spec.Name))
 	var claims corev1.PersistentVolumeClaimList
-	if err := r.lab.cluster.Client().List(ctx, &claims, client.MatchingLabels{velerov1.RestoreNameLabel: spec.Name}); err != nil {
+	if err := r.lab.cluster.Client().List(ctx, &claims, client.MatchingLabels{velerov1.RestoreNameLabel: label.GetValidName(spec.Name)}); err != nil {
 		return fmt.Errorf("listing the claims of restore %s: %w", spec.Name, err)
 	}
 	for _, claim := range claims.Items {
@@ -117,7 +118,9 @@ func (r *run) restore(ctx context.Context, spec scenario.Restore) error {
 func (r *run) awaitRestore(ctx context.Context, name string) error {
 	group, groupCtx := errgroup.WithContext(ctx)
 	binding, stop := context.WithCancel(groupCtx)
-	group.Go(func() error { return r.bindRestored(binding, client.MatchingLabels{velerov1.RestoreNameLabel: name}) })
+	group.Go(func() error {
+		return r.bindRestored(binding, client.MatchingLabels{velerov1.RestoreNameLabel: label.GetValidName(name)})
+	})
 	group.Go(func() error {
 		defer stop()
 		return r.awaitVelero(groupCtx, func(rec *recording) bool { return restoreEnded(rec.restores[name].phases.last()) })

@@ -164,6 +164,9 @@ func (o *observer) snapshot(object client.Object, deleted bool) {
 
 func (o *observer) content(object client.Object, deleted bool) {
 	vsc, now := object.(*snapshotv1.VolumeSnapshotContent), o.now()
+	if vsc.Labels[cluster.OldContentLabel] != "" {
+		return // it was there before, and is no snapshot of any backup
+	}
 	o.board.update(func(r *recording) {
 		record := r.contents[vsc.UID]
 		if record == nil {

@@ -98,7 +98,28 @@ func (r *run) createSnapshotClasses(ctx context.Context) error {
 			return fmt.Errorf("creating VolumeSnapshotClass %s: %w", class.Name, err)
 		}
 	}
+	return r.createMoreClasses(ctx)
+}
+
+func (r *run) createMoreClasses(ctx context.Context) error {
+	for _, d := range r.scenario.Storage.Drivers {
+		for _, spec := range d.MoreClasses {
+			class := &snapshotv1.VolumeSnapshotClass{
+				ObjectMeta:     metav1.ObjectMeta{Name: spec.Name, Labels: spec.Labels, Annotations: spec.Annotations},
+				Driver:         d.Name,
+				DeletionPolicy: snapshotv1.DeletionPolicy(spec.DeletionPolicy),
+			}
+			if err := r.lab.cluster.Client().Create(ctx, class); err != nil {
+				return fmt.Errorf("creating VolumeSnapshotClass %s: %w", class.Name, err)
+			}
+		}
+	}
 	return nil
+}
+
+// createOldSnapshots makes the contents that a cluster has collected.
+func (r *run) createOldSnapshots(ctx context.Context, _ *errgroup.Group) error {
+	return r.lab.cluster.CreateOldContents(ctx, r.scenario.Cluster.OldSnapshots)
 }
 
 func (r *run) createClaims(ctx context.Context) error {

@@ -69,6 +69,8 @@ workload:
 - {namespace: app, pods: [{name: a, pvcs: 1}]}
 backups:
 - {name: b1, spec: {includedNamespaces: [app]}}
+events:
+- do: {api: {answer: 429, verbs: [create], resources: [volumesnapshots], for: 10s}}
 then:
 - restore: {backup: b1}
 `))
@@ -83,6 +85,7 @@ then:
 	g.Expect(s.Workload[0].Pods[0].Containers).To(ConsistOf("app"))
 	g.Expect(s.Server.Engine).To(Equal(scenario.EngineParallel))
 	g.Expect(*s.Floor).To(BeTrue())
+	g.Expect(s.Events[0].Do.API.Of).To(Equal(scenario.TargetServer))
 	g.Expect(s.Then[0].Restore.Name).To(Equal("b1-restore"))
 	g.Expect(s.Then[0].Restore.Spec.BackupName).To(Equal("b1"))
 }
@@ -95,7 +98,7 @@ func TestParseRefuses(t *testing.T) {
 	}{
 		{"an unknown key", "workers: 10", "worker: 10", []string{"seed.yaml: line 3:", `unknown key "worker" in cluster.snapshotter`, `did you mean "workers"?`}},
 		{"an unknown key at the top", "expect:", "expects:", []string{"line 25:", `unknown key "expects"`, `did you mean "expect"?`}},
-		{"a key like no other", "jitter: 100ms", "zzzzqqqqxxxx: 1", []string{"line 8:", "known are capacity, cut, fail"}},
+		{"a key like no other", "jitter: 100ms", "zzzzqqqqxxxx: 1", []string{"line 8:", "known are appendRequestID, capacity, cut, fail"}},
 		{"an unknown key in a list element", "pvcs: 2, hooks", "volumes: 2, hooks", []string{"line 14:", "in workload[0].pods[1]"}},
 		{"an unknown key in Velero's spec", "csiSnapshotTimeout", "csiSnapshotTimout", []string{"line 18:", "in backups[0].spec", `did you mean "csiSnapshotTimeout"?`}},
 		{"an unknown key below Velero's spec", "matchLabels", "matchLabel", []string{"line 18:", "in backups[0].spec.labelSelector"}},
@@ -117,7 +120,16 @@ func TestParseRefuses(t *testing.T) {
 		{"an event on a backup that is not there", "{cuts: 5}", "{phase: {b2: InProgress}}", []string{"line 20:", `no backup "b2"`, "declared are b1"}},
 		{"an empty condition", "{cuts: 5}", "{}", []string{"line 20:", "condition is empty"}},
 		{"two actions in one", "{kill: server}", "{kill: server, start: server}", []string{"line 20:", "kill and start can't stand together"}},
-		{"no action", "{kill: server}", "{}", []string{"line 20:", "give one of behaviour, delete, kill"}},
+		{"no action", "{kill: server}", "{}", []string{"line 20:", "give one of api, behaviour, delete, kill"}},
+		{"something that can't be stopped", "{kill: server}", "{stop: server}", []string{"line 20:", "events[0].do.stop", "csi-snapshotter, snapshot-controller"}},
+		{"a fault of the API without an effect", "{kill: server}", "{api: {for: 2s}}", []string{"line 20:", "events[0].do.api", "give one of answer or slow, clear, cutWatches, expireWatches"}},
+		{"two faults in one", "{kill: server}", "{api: {answer: 429, cutWatches: true}}", []string{"line 20:", "answer or slow and cutWatches can't stand together"}},
+		{"an answer that is no error", "{kill: server}", "{api: {answer: 200}}", []string{"line 20:", "400 to 599"}},
+		{"an unknown verb", "{kill: server}", "{api: {answer: 500, verbs: [post]}}", []string{"line 20:", "do.api.verbs[0]", "deletecollection"}},
+		{"an unknown client", "{kill: server}", "{api: {answer: 500, of: kubelet}}", []string{"line 20:", "do.api.of", "server, snapshot-controller"}},
+		{"a part of a second in a header", "{kill: server}", "{api: {answer: 503, retryAfter: 1500ms}}", []string{"line 20:", "whole seconds"}},
+		{"less than no old snapshots", "cluster:\n", "cluster:\n  oldSnapshots: -1\n", []string{"line 3:", "cluster.oldSnapshots"}},
+		{"a class that is there", "- name: lab.csi.clipper.dev\n", "- name: lab.csi.clipper.dev\n    moreClasses: [{name: lab.csi.clipper.dev}]\n", []string{"line 7:", "is there already"}},
 		{"something that can't be killed", "{kill: server}", "{kill: etcd}", []string{"line 20:", "events[0].do.kill", "use one of server"}},
 		{"a restore of nothing", "backup: b1", "backup: b9", []string{"line 23:", "then[0].restore.backup", `no backup "b9"`}},
 		{"an expectation with a wrong field", "result.leftovers.total", "result.leftovers.totl", []string{"line 28:", "expect[2]", "column 17", "undefined field 'totl'"}},

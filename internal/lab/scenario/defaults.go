@@ -45,6 +45,9 @@ func defaultDriver(d *Driver) {
 	setTrue(&d.SnapshotClass)
 	setTrue(&d.SnapshotClassLabel)
 	set(&d.DeletionPolicy, "Delete")
+	for i := range d.MoreClasses {
+		set(&d.MoreClasses[i].DeletionPolicy, "Delete")
+	}
 	if len(d.Behaviour) == 0 {
 		d.Behaviour = []Behaviour{{Cut: Duration(2 * time.Second)}}
 	}
@@ -83,6 +86,9 @@ func defaultAction(a *Action, driver string) {
 	if a.Behaviour != nil {
 		set(&a.Behaviour.Driver, driver)
 		defaultBehaviour(a.Behaviour.Rules)
+	}
+	if a.API != nil {
+		set(&a.API.Of, TargetServer)
 	}
 }
 

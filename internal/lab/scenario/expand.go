@@ -127,3 +127,17 @@ func MatchName(pattern, name string) bool {
 	ok, err := path.Match(pattern, name)
 	return ok && err == nil
 }
+
+// Actions are everything that events and steps do.
+func (s *Scenario) Actions() []Action {
+	var out []Action
+	for _, event := range s.Events {
+		out = append(out, event.Do)
+	}
+	for _, step := range s.Then {
+		if step.Do != nil {
+			out = append(out, *step.Do)
+		}
+	}
+	return out
+}

@@ -51,6 +51,9 @@ type Cluster struct {
 	Authorization string `yaml:"authorization"`
 	// SnapshotCRDs false leaves the snapshot CRDs out, to see what the server says to that. Default true.
 	SnapshotCRDs *bool `yaml:"snapshotCRDs"`
+	// OldSnapshots is how many VolumeSnapshotContents of a foreign driver are there before the server starts, with which
+	// nobody has anything to do any more. Default 0.
+	OldSnapshots int `yaml:"oldSnapshots"`
 }
 
 // Snapshotter sets the limits of the snapshot-controller and of the csi-snapshotter sidecars.
@@ -79,8 +82,20 @@ type Driver struct {
 	SnapshotClassLabel *bool `yaml:"snapshotClassLabel"`
 	// DeletionPolicy of the class, Delete (the default) or Retain.
 	DeletionPolicy string `yaml:"deletionPolicy"`
+	// MoreClasses are VolumeSnapshotClasses beside the one that is named like the driver.
+	MoreClasses []SnapshotClass `yaml:"moreClasses"`
 	// Behaviour lists how volumes behave; the first rule that matches counts.
 	Behaviour []Behaviour `yaml:"behaviour"`
+}
+
+// SnapshotClass is one more VolumeSnapshotClass of a driver.
+type SnapshotClass struct {
+	Name string `yaml:"name"`
+	// Labels and Annotations are as the file has them; none is added.
+	Labels      map[string]string `yaml:"labels"`
+	Annotations map[string]string `yaml:"annotations"`
+	// DeletionPolicy is Delete (the default) or Retain.
+	DeletionPolicy string `yaml:"deletionPolicy"`
 }
 
 // Behaviour says how the driver treats the volumes that it matches.
@@ -103,6 +118,8 @@ type Behaviour struct {
 	// LateCut is for hang, hangFor and fail: the storage takes the snapshot all the same, Cut after the first call.
 	LateCut  bool      `yaml:"lateCut"`
 	Throttle *Throttle `yaml:"throttle"`
+	// AppendRequestID ends the message of every error with another random request ID.
+	AppendRequestID bool `yaml:"appendRequestID"`
 }
 
 // Fail makes CreateSnapshot return an error.
@@ -250,24 +267,54 @@ type Event struct {
 	Do    Action     `yaml:"do"`
 }
 
-// Targets of kill, term, start and restart.
+// Targets of kill, term, start, stop and restart.
 const (
 	TargetServer    = "server"
 	TargetAPIServer = "apiserver"
+	// TargetSidecars are the csi-snapshotters of all drivers.
+	TargetSidecars           = "csi-snapshotter"
+	TargetSnapshotController = "snapshot-controller"
 )
 
 // Action is one thing done to the lab. Exactly one key is set.
 type Action struct {
-	// Kill ends the server by SIGKILL, Term by SIGTERM; Start starts it again.
+	// Kill ends the server by SIGKILL, Term by SIGTERM; Start starts it again. Stop ends the csi-snapshotter sidecars or the
+	// snapshot-controller, which Start can start again, too.
 	Kill  string `yaml:"kill"`
 	Term  string `yaml:"term"`
 	Start string `yaml:"start"`
+	Stop  string `yaml:"stop"`
 	// Restart stops and starts the apiserver, or ends the server by SIGTERM and starts it again.
 	Restart string `yaml:"restart"`
 	// Behaviour replaces the rules of a driver.
 	Behaviour *BehaviourChange `yaml:"behaviour"`
 	// Delete deletes an object.
 	Delete *Delete `yaml:"delete"`
+	// API makes the API misbehave for one client.
+	API *APIFault `yaml:"api"`
+}
+
+// APIFault is something that goes wrong between a client and the API server. Either it is for requests (Answer, Slow, or
+// both), or for watches (CutWatches, ExpireWatches), or it ends what earlier events began (Clear).
+type APIFault struct {
+	// Of is the client: server (the default) or snapshot-controller.
+	Of string `yaml:"of"`
+	// Answer is the HTTP status that the requests get instead of reaching the API server.
+	Answer int `yaml:"answer"`
+	// RetryAfter is the header of the answer, in whole seconds. Default: 1s for 429, none for others.
+	RetryAfter Duration `yaml:"retryAfter"`
+	// Slow is how long the requests wait before they are answered or passed on.
+	Slow Duration `yaml:"slow"`
+	// Verbs and Resources select the requests; empty is all. A resource is a plural name, with /status for the subresource.
+	Verbs     []string `yaml:"verbs"`
+	Resources []string `yaml:"resources"`
+	// For and Times end it by time and by the number of requests. Default: no end.
+	For   Duration `yaml:"for"`
+	Times int      `yaml:"times"`
+	// CutWatches ends all open watches once; ExpireWatches does so too, and refuses to take them up where they ended.
+	CutWatches    bool `yaml:"cutWatches"`
+	ExpireWatches bool `yaml:"expireWatches"`
+	Clear         bool `yaml:"clear"`
 }
 
 // BehaviourChange replaces the behaviour of a driver.

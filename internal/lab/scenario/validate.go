@@ -36,6 +36,7 @@ func validate(s *Scenario, lines *locator, problems *problemList) {
 	v.name(place{"name"}, s.Name)
 	v.oneOf(place{"cluster", "authorization"}, s.Cluster.Authorization, AlwaysAllow, RBAC)
 	v.checkSnapshotter()
+	v.checkOldSnapshots()
 	v.checkDrivers()
 	v.checkWorkload()
 	v.checkCommands()
@@ -97,8 +98,18 @@ func (v *validator) checkSnapshotter() {
 	}
 }
 
+func (v *validator) checkOldSnapshots() {
+	p := place{"cluster", "oldSnapshots"}
+	switch {
+	case v.Cluster.OldSnapshots < 0:
+		v.bad(p, "must be 0 or more, is %d", v.Cluster.OldSnapshots)
+	case v.Cluster.OldSnapshots > 0 && !*v.Cluster.SnapshotCRDs:
+		v.bad(p, "can't be there without the snapshot CRDs")
+	}
+}
+
 func (v *validator) checkDrivers() {
-	seen := map[string]bool{}
+	seen, classes := map[string]bool{}, map[string]bool{}
 	for i, d := range v.Storage.Drivers {
 		p := place{"storage", "drivers", i}
 		v.name(p.at("name"), d.Name)
@@ -107,6 +118,15 @@ func (v *validator) checkDrivers() {
 		}
 		seen[d.Name] = true
 		v.oneOf(p.at("deletionPolicy"), d.DeletionPolicy, "Delete", "Retain")
+		for j, class := range d.MoreClasses {
+			at := p.at("moreClasses", j)
+			v.name(at.at("name"), class.Name)
+			v.oneOf(at.at("deletionPolicy"), class.DeletionPolicy, "Delete", "Retain")
+			if classes[class.Name] || class.Name == d.Name {
+				v.bad(at.at("name"), "VolumeSnapshotClass %q is there already", class.Name)
+			}
+			classes[class.Name] = true
+		}
 		v.checkBehaviour(p.at("behaviour"), d.Behaviour)
 	}
 }
@@ -189,62 +209,6 @@ func (v *validator) checkBackups() {
 			}
 		}
 		seen[b.Name] = true
-	}
-}
-
-func (v *validator) checkEvents() {
-	for i, e := range v.Events {
-		p := place{"events", i}
-		if e.When != nil {
-			v.checkCondition(p.at("when"), *e.When)
-		}
-		v.checkAction(p.at("do"), e.Do)
-	}
-}
-
-func (v *validator) checkCondition(p place, c Condition) {
-	if c.String() == "{}" {
-		v.bad(p, "the condition is empty: give at least one of created, cuts, calls, hooks, frozen, phase, server")
-	}
-	for backup := range c.Phase {
-		v.known(p.at("phase", backup), "backup", backup, v.backups)
-	}
-	if c.Server != "" {
-		v.oneOf(p.at("server"), c.Server, ServerReady, ServerExited)
-	}
-}
-
-func (v *validator) checkAction(p place, a Action) {
-	v.exactlyOne(p, map[string]bool{
-		"kill": a.Kill != "", "term": a.Term != "", "start": a.Start != "", "restart": a.Restart != "",
-		"behaviour": a.Behaviour != nil, "delete": a.Delete != nil,
-	})
-	for key, target := range map[string]string{"kill": a.Kill, "term": a.Term, "start": a.Start} {
-		if target != "" {
-			v.oneOf(p.at(key), target, TargetServer)
-		}
-	}
-	if a.Restart != "" {
-		v.oneOf(p.at("restart"), a.Restart, TargetAPIServer, TargetServer)
-	}
-	if a.Behaviour != nil {
-		v.known(p.at("behaviour", "driver"), "driver", a.Behaviour.Driver, v.drivers)
-		v.checkBehaviour(p.at("behaviour", "rules"), a.Behaviour.Rules)
-	}
-	if a.Delete != nil {
-		v.checkDelete(p.at("delete"), *a.Delete)
-	}
-}
-
-func (v *validator) checkDelete(p place, d Delete) {
-	if d.Kind == "" {
-		v.bad(p, "kind is needed, such as VolumeSnapshot")
-	}
-	if (d.Name == "") == (d.Of == "") {
-		v.bad(p, "give either name, or of with the \"namespace/pvc\" that a VolumeSnapshot or VolumeSnapshotContent was made of")
-	}
-	if d.Of != "" && d.Kind != "VolumeSnapshot" && d.Kind != "VolumeSnapshotContent" {
-		v.bad(p.at("of"), "works for VolumeSnapshot and VolumeSnapshotContent; a %s is deleted by its name", d.Kind)
 	}
 }
 
