@@ -13,6 +13,7 @@ import (
 	"github.com/vmware-tanzu/velero/pkg/plugin/clientmgmt"
 	velero "github.com/vmware-tanzu/velero/pkg/plugin/velero"
 	biav2 "github.com/vmware-tanzu/velero/pkg/plugin/velero/backupitemaction/v2"
+	"k8s.io/utils/clock"
 
 	"github.com/velero-clipper/clipper/pkg/snapshot"
 )
@@ -23,17 +24,25 @@ type ReadinessSource interface {
 	Readiness(namespace, name string) (snapshot.Readiness, bool)
 }
 
+// ReadinessDeps are what the progress of CSI snapshots is told from.
+type ReadinessDeps struct {
+	Source ReadinessSource
+	// Judge gives a verdict on an error that a snapshot shows after its cut.
+	Judge snapshot.Judge
+	Clock clock.PassiveClock
+}
+
 // WithReadiness returns plugin managers that answer for the progress of CSI snapshots from memory. All other plugins are
-// those of the managers that newManager makes, and so is the CSI action when source doesn't know a snapshot (366).
-func WithReadiness(newManager func(logrus.FieldLogger) clientmgmt.Manager, source ReadinessSource) func(logrus.FieldLogger) clientmgmt.Manager {
+// those of the managers that newManager makes, and so is the CSI action when the source doesn't know a snapshot (366).
+func WithReadiness(newManager func(logrus.FieldLogger) clientmgmt.Manager, deps ReadinessDeps) func(logrus.FieldLogger) clientmgmt.Manager {
 	return func(log logrus.FieldLogger) clientmgmt.Manager {
-		return readinessManager{Manager: newManager(log), source: source}
+		return readinessManager{Manager: newManager(log), ReadinessDeps: deps}
 	}
 }
 
 type readinessManager struct {
 	clientmgmt.Manager
-	source ReadinessSource
+	ReadinessDeps
 }
 
 // GetBackupItemActionV2 overrides one action of the plugins.
@@ -41,22 +50,23 @@ func (m readinessManager) GetBackupItemActionV2(name string) (biav2.BackupItemAc
 	if name != snapshotActionName {
 		return m.Manager.GetBackupItemActionV2(name)
 	}
-	return &readinessAction{manager: m.Manager, source: m.source}, nil
+	return &readinessAction{manager: m.Manager, ReadinessDeps: m.ReadinessDeps}, nil
 }
 
 // readinessAction is Velero's CSI snapshot action with another Progress. The plugin behind it is started only when it is
 // needed.
 type readinessAction struct {
 	biav2.BackupItemAction
+	ReadinessDeps
 	manager clientmgmt.Manager
-	source  ReadinessSource
 }
 
 // Name implements biav2.BackupItemAction.
 func (a *readinessAction) Name() string { return snapshotActionName }
 
-// Progress says whether a snapshot is ready. An error that the storage reports meanwhile doesn't end the operation: it may
-// heal until spec.itemOperationTimeout.
+// Progress says whether a snapshot is ready. An error that the storage reports meanwhile ends the operation only when the
+// verdict on it is terminal; any other may heal until spec.itemOperationTimeout, and one that stood there before the cut
+// says nothing about what is now.
 func (a *readinessAction) Progress(operationID string, backup *velerov1.Backup) (velero.OperationProgress, error) {
 	parts := strings.Split(operationID, "/")
 	if len(parts) != 3 {
@@ -66,7 +76,7 @@ func (a *readinessAction) Progress(operationID string, backup *velerov1.Backup) 
 	if err != nil {
 		return velero.OperationProgress{}, fmt.Errorf("operation %q: reading when it started: %w", operationID, err)
 	}
-	state, known := a.source.Readiness(parts[0], parts[1])
+	state, known := a.Source.Readiness(parts[0], parts[1])
 	if !known {
 		plugin, err := a.manager.GetBackupItemActionV2(snapshotActionName)
 		if err != nil {
@@ -75,12 +85,19 @@ func (a *readinessAction) Progress(operationID string, backup *velerov1.Backup) 
 		return plugin.Progress(operationID, backup)
 	}
 	progress := velero.OperationProgress{Started: started, Updated: state.Updated, Completed: state.Ready}
-	if !state.Ready {
-		progress.Description = "waiting for the storage to make the snapshot ready for use"
-		if state.Err != "" {
-			progress.Description += "; it last reported: " + state.Err
-		}
+	if state.Ready {
+		return progress, nil
 	}
+	progress.Description = "waiting for the storage to make the snapshot ready for use"
+	if state.Fault.Text == "" || state.Fault.Stale {
+		return progress, nil
+	}
+	judgement := a.Judge.Judge(state.Observation(parts[0], a.Clock.Now()))
+	if judgement.Verdict == snapshot.Terminal {
+		progress.Completed, progress.Err = true, judgement.Explain(state.Fault.Text)
+		return progress, nil
+	}
+	progress.Description += "; it last reported: " + state.Fault.Text
 	return progress, nil
 }
 

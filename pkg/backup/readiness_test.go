@@ -5,6 +5,7 @@ package backup_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/vmware-tanzu/velero/pkg/plugin/clientmgmt"
 	velero "github.com/vmware-tanzu/velero/pkg/plugin/velero"
 	biav2 "github.com/vmware-tanzu/velero/pkg/plugin/velero/backupitemaction/v2"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/velero-clipper/clipper/pkg/backup"
 	"github.com/velero-clipper/clipper/pkg/snapshot"
@@ -55,8 +57,21 @@ func TestReadinessOfSnapshots(t *testing.T) {
 	source := memory{
 		"app/ready":   {Ready: true, Updated: updated},
 		"app/waiting": {Updated: updated},
-		"app/failing": {Updated: updated, Err: "rate exceeded"},
+		"app/failing": {Handle: "h", Updated: updated, Fault: snapshot.Fault{Text: "rate exceeded"}},
+		"app/stale":   {Handle: "h", Updated: updated, Fault: snapshot.Fault{Text: "status is FAILED", Stale: true}},
+		"app/broken": {Handle: "h", Driver: "d", PVC: "data", Updated: updated, Fault: snapshot.Fault{
+			Text: `cannot check: "rpc error: code = Internal desc = status is FAILED"`, Since: updated, Attempts: 2,
+		}},
 	}
+	asked := snapshot.Observation{}
+	judge := snapshot.JudgeFunc(func(o snapshot.Observation) snapshot.Judgement {
+		asked = o
+		if strings.Contains(o.Message, "FAILED") {
+			return snapshot.Judgement{Verdict: snapshot.Terminal, Reason: "it stays broken", Rule: "broken"}
+		}
+		return snapshot.Judgement{}
+	})
+	deps := backup.ReadinessDeps{Source: source, Judge: judge, Clock: clocktesting.NewFakePassiveClock(updated.Add(time.Minute))}
 	cases := map[string]struct {
 		id        string
 		pluginErr error
@@ -69,6 +84,13 @@ func TestReadinessOfSnapshots(t *testing.T) {
 		"an error that may heal": {id: "app/failing/2026-03-01T12:00:00Z", want: velero.OperationProgress{
 			Started: started, Updated: updated, Description: "waiting for the storage to make the snapshot ready for use; it last reported: rate exceeded",
 		}},
+		"an error from before the cut": {id: "app/stale/2026-03-01T12:00:00Z", want: velero.OperationProgress{
+			Started: started, Updated: updated, Description: "waiting for the storage to make the snapshot ready for use",
+		}},
+		"an error that can't heal": {id: "app/broken/2026-03-01T12:00:00Z", want: velero.OperationProgress{
+			Started: started, Updated: updated, Completed: true, Err: "it stays broken (rule broken): Internal: status is FAILED",
+			Description: "waiting for the storage to make the snapshot ready for use",
+		}},
 		"unknown, the plugin knows":      {id: "app/other/2026-03-01T12:00:00Z", asked: true, want: velero.OperationProgress{Description: "from the plugin"}},
 		"unknown, the plugin is missing": {id: "app/other/2026-03-01T12:00:00Z", asked: true, pluginErr: errors.New("no such plugin"), err: "no such plugin"},
 		"two parts":                      {id: "app/ready", err: "app/ready"},
@@ -80,7 +102,7 @@ func TestReadinessOfSnapshots(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			plugins := &manager{err: test.pluginErr}
-			overridden := backup.WithReadiness(func(logrus.FieldLogger) clientmgmt.Manager { return plugins }, source)(logrus.New())
+			overridden := backup.WithReadiness(func(logrus.FieldLogger) clientmgmt.Manager { return plugins }, deps)(logrus.New())
 			action, err := overridden.GetBackupItemActionV2(snapshotAction)
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(action.Name()).To(Equal(snapshotAction))
@@ -95,6 +117,12 @@ func TestReadinessOfSnapshots(t *testing.T) {
 			}
 			g.Expect(len(plugins.started) > 0).To(Equal(test.asked))
 			g.Expect(action.Cancel(test.id, nil)).To(Succeed())
+			if name == "an error that can't heal" {
+				g.Expect(asked).To(Equal(snapshot.Observation{
+					Driver: "d", Code: "Internal", Message: source["app/broken"].Fault.Text, Age: time.Minute, Attempts: 2,
+					Phase: snapshot.PhaseReadying, Namespace: "app", PVC: "data",
+				}))
+			}
 		})
 	}
 }
@@ -102,7 +130,7 @@ func TestReadinessOfSnapshots(t *testing.T) {
 func TestOtherPluginsAreTheManagersOwn(t *testing.T) {
 	g := NewWithT(t)
 	plugins := &manager{}
-	overridden := backup.WithReadiness(func(logrus.FieldLogger) clientmgmt.Manager { return plugins }, memory{})(logrus.New())
+	overridden := backup.WithReadiness(func(logrus.FieldLogger) clientmgmt.Manager { return plugins }, backup.ReadinessDeps{Source: memory{}})(logrus.New())
 	action, err := overridden.GetBackupItemActionV2("velero.io/csi-pvc-backupper")
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(action.Name()).To(Equal("the plugin"))

@@ -5,7 +5,6 @@ package snapshot
 
 import (
 	"context"
-	"strconv"
 	"time"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
@@ -150,18 +149,18 @@ func (l *loop) examine(e *entry) {
 		e.contentUID = content.UID
 	}
 	lost := l.lost(e, vs, content)
-	if e.state == readying {
-		l.examineReadiness(e, isReady(vs, content), lost)
-		return
+	if e.state == cutting && isCut(content, lost) {
+		l.cut(e)
 	}
 	switch {
-	case isCut(content, lost):
-		l.cut(e)
-		l.examineReadiness(e, isReady(vs, content), lost)
-	case lost != "":
+	case e.state == readying && isReady(vs, content):
+		l.ready(e)
+	case e.state == readying && lost != "":
+		l.unfollow(e)
+	case e.state == cutting && lost != "":
 		l.deleted(e, content, lost)
 	default:
-		l.judge(e, errorOf(vs, content))
+		l.consider(e)
 	}
 }
 
@@ -201,62 +200,93 @@ func (l *loop) lost(e *entry, vs *snapshotv1.VolumeSnapshot, content *snapshotv1
 
 func (l *loop) cut(e *entry) {
 	now := l.now()
+	took := now.Sub(e.created)
 	e.driver.progressed(now)
-	if e.driver.pace.cut() {
-		l.opts.Logger.Infof("CSI driver %s may have %s in flight again", e.driver.name, paceText(e.driver))
-	}
+	e.driver.pace.cut(now, took, e.refused)
 	l.setState(e, readying)
-	l.opts.Metrics.cut.WithLabelValues(e.driver.name).Inc()
-	l.opts.Metrics.cutSeconds.WithLabelValues(e.driver.name).Observe(now.Sub(e.created).Seconds())
+	e.fault, e.kind = Fault{}, ""
+	l.opts.Metrics.cutSeconds.WithLabelValues(e.driver.name, resultCut).Observe(took.Seconds())
 	e.snap.update(func(o *Outcome) { o.Phase, o.Message, o.Decided = Cut, "", now })
 	l.decided(e)
 	l.observe(EventCut, e, "")
 }
 
-func (l *loop) examineReadiness(e *entry, ready bool, lost string) {
-	if !ready && lost == "" {
-		return
-	}
+// ready ends an entry that can be used.
+func (l *loop) ready(e *entry) {
+	l.unfollow(e)
+	l.opts.Metrics.readySeconds.WithLabelValues(e.driver.name, resultReady).Observe(l.now().Sub(e.created).Seconds())
+	close(e.snap.ready)
+	l.observe(EventReady, e, "")
+}
+
+// unfollow ends an entry that is cut.
+func (l *loop) unfollow(e *entry) {
 	l.setState(e, over)
 	l.tracker.unsubscribe(e.sub)
-	if ready {
-		close(e.snap.ready)
-		l.observe(EventReady, e, "")
+}
+
+// consider asks for a verdict on the error that stands on an entry, if one does.
+func (l *loop) consider(e *entry) {
+	fault := l.tracker.historyOf(e.key).fault
+	fresh := fault.Text != e.fault.Text
+	e.fault = fault
+	if fault.Text == "" || fault.Stale {
+		return
+	}
+	if kind := kindOf(fault.Text); fresh && kind != e.kind {
+		e.kind = kind
+		l.observe(EventError, e, fault.Text)
+	}
+	if fresh && e.state == cutting {
+		e.driver.lastError = fault.Text
+		e.snap.update(func(o *Outcome) { o.Message = fault.Text })
+	}
+	judgement := l.opts.Judge.Judge(e.observation(l.now()))
+	if fresh || judgement.Verdict != e.verdict {
+		l.opts.Metrics.verdicts.WithLabelValues(e.driver.name, judgement.Verdict.String()).Inc()
+		l.logVerdict(e, judgement)
+	}
+	e.verdict = judgement.Verdict
+	switch {
+	case judgement.Verdict != Terminal:
+		if judgement.Verdict == Throttled && fresh {
+			l.throttled(e)
+		}
+		l.rejudge(e)
+	case e.state == cutting:
+		l.fail(e, ReasonTerminalError, e.terminal(judgement))
+	default:
+		l.unusable(e, e.terminal(judgement))
 	}
 }
 
-// judge asks for a verdict on the error that stands on an entry; an empty text means that none does.
-func (l *loop) judge(e *entry, text string) {
-	fresh := text != "" && text != e.fault.text
-	e.fault.text = text
-	if text == "" {
+// unusable ends the following of a snapshot that is cut and will never be ready. It is left to its owner.
+func (l *loop) unusable(e *entry, message string) {
+	l.unfollow(e)
+	l.opts.Metrics.readySeconds.WithLabelValues(e.driver.name, resultFailed).Observe(l.now().Sub(e.created).Seconds())
+	l.opts.Logger.WithFields(e.fields()).Warn(message)
+}
+
+// throttled slows the driver of an entry down.
+func (l *loop) throttled(e *entry) {
+	d := e.driver
+	before := e.refused
+	e.refused = true
+	if d.pace.refuse(l.now(), d.inFlight, before) {
+		l.opts.Logger.WithField("driver", d.name).Warnf("CSI driver %s throttles: snapshots are started at %.1f a second for now, with at most %d in flight",
+			d.name, d.pace.rate, d.pace.current())
+	}
+	l.pending = true
+}
+
+// logVerdict tells of each kind of error once per snapshot; the tries after it are for debugging.
+func (l *loop) logVerdict(e *entry, j Judgement) {
+	log := l.opts.Logger.WithFields(e.fields()).WithFields(logrus.Fields{"verdict": j.Verdict.String(), "rule": j.Rule})
+	if e.fault.Attempts > 1 && j.Verdict == e.verdict {
+		log.Debugf("The snapshot shows an error again: %s", e.fault.Text)
 		return
 	}
-	now := l.now()
-	if fresh {
-		if e.fault.since.IsZero() {
-			e.fault.since = now
-		}
-		e.fault.attempts++
-		e.driver.lastError = text
-		e.snap.update(func(o *Outcome) { o.Message = text })
-		l.opts.Logger.WithFields(e.fields()).Debugf("The snapshot shows an error: %s", text)
-		l.observe(EventError, e, text)
-	}
-	code, _ := DriverError(text)
-	j := l.opts.Judge.Judge(Observation{
-		Driver: e.request.Driver, Code: code, Message: text, Age: now.Sub(e.fault.since), Attempts: e.fault.attempts,
-		Phase: PhaseCutting, StorageClass: e.request.StorageClass, Namespace: e.request.Namespace, PVC: e.request.PVC,
-	})
-	switch {
-	case j.Verdict == Terminal:
-		l.fail(e, ReasonTerminalError, e.terminal(j))
-		return
-	case j.Verdict == Throttled && fresh && e.driver.pace.throttled(e.driver.inFlight, now):
-		l.opts.Metrics.load(e.driver)
-		l.opts.Logger.Warnf("CSI driver %s throttles: it may have %s in flight for now", e.driver.name, paceText(e.driver))
-	}
-	l.rejudge(e)
+	log.Infof("The snapshot shows an error: %s", e.fault.Text)
 }
 
 func (l *loop) rejudge(e *entry) {
@@ -266,8 +296,8 @@ func (l *loop) rejudge(e *entry) {
 	e.rejudging = true
 	l.agenda.add(l.now().Add(rejudgeInterval), func() {
 		e.rejudging = false
-		if e.state == cutting {
-			l.judge(e, e.fault.text)
+		if e.state == cutting || e.state == readying {
+			l.consider(e)
 		}
 	})
 }
@@ -278,6 +308,9 @@ func (l *loop) fail(e *entry, reason Reason, message string) {
 	l.setState(e, over)
 	l.tracker.unsubscribe(e.sub)
 	l.opts.Metrics.failed.WithLabelValues(e.driver.name, string(reason)).Inc()
+	if !e.created.IsZero() {
+		l.opts.Metrics.cutSeconds.WithLabelValues(e.driver.name, resultFailed).Observe(now.Sub(e.created).Seconds())
+	}
 	e.snap.update(func(o *Outcome) { o.Phase, o.Reason, o.Message, o.Decided = Failed, reason, message, now })
 	if e.leaves {
 		// Before the future is decided, so that a Settle that follows waits for this removal.
@@ -353,9 +386,13 @@ func (e *entry) fields() logrus.Fields {
 	}
 }
 
-func paceText(d *driver) string {
-	if n := d.pace.current(); n > 0 {
-		return "at most " + strconv.Itoa(n) + " snapshots"
+// observation is what the judge is asked.
+func (e *entry) observation(now time.Time) Observation {
+	phase := PhaseCutting
+	if e.state == readying {
+		phase = PhaseReadying
 	}
-	return "any number of snapshots"
+	return Observation{
+		Driver: e.request.Driver, Phase: phase, StorageClass: e.request.StorageClass, Namespace: e.request.Namespace, PVC: e.request.PVC,
+	}.of(e.fault, now)
 }

@@ -19,6 +19,31 @@ type driver struct {
 	// lastError is the driver's last error text, for messages.
 	lastError string
 	pace      pace
+	// limit is what the configuration lets it have in flight; 0 means no limit.
+	limit int
+	// again is when the agenda looks at what the pace allows.
+	again time.Time
+}
+
+// allow says what the driver may be asked now, and when the answer changes by itself; zero when it doesn't.
+func (d *driver) allow(now time.Time) (driverLimit, time.Time) {
+	a := d.pace.allow(now, d.inFlight)
+	lim := driverLimit{inFlight: lowest(d.limit, a.inFlight), batch: a.batch}
+	switch {
+	case a.blocked:
+		lim.starts = -1
+	case a.spaced:
+		lim.starts = 1
+	}
+	return lim, a.again
+}
+
+// lowest is the lower of two limits, where 0 means none.
+func lowest(a, b int) int {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
 }
 
 // begin notes that something goes in flight.
@@ -37,45 +62,3 @@ func (d *driver) made(now time.Time) {
 
 // progressed notes a cut.
 func (d *driver) progressed(now time.Time) { d.since, d.created = now, true }
-
-// paceHold is the shortest time between two reductions: answers to what was asked before the first one must not count again.
-const paceHold = 10 * time.Second
-
-// pace is the in-flight limit of a driver that throttles: halved when it does, raised by one for each full round of
-// cuts, lifted when it is back where it was at first. Its zero value is no limit.
-type pace struct {
-	limit, ceiling float64
-	reduced        time.Time
-}
-
-// throttled takes in that the driver asked for less, with that many in flight; true when the limit changed.
-func (p *pace) throttled(inFlight int, now time.Time) bool {
-	if p.limit > 0 && now.Sub(p.reduced) < paceHold {
-		return false
-	}
-	busy := float64(inFlight)
-	if p.limit == 0 {
-		p.ceiling = busy
-	} else {
-		busy = min(busy, p.limit)
-	}
-	before := p.current()
-	p.limit, p.reduced = max(1, busy/2), now
-	return p.current() != before
-}
-
-// cut takes in a success; true when the limit changed.
-func (p *pace) cut() bool {
-	if p.limit == 0 {
-		return false
-	}
-	before := p.current()
-	p.limit += 1 / p.limit
-	if p.limit >= p.ceiling {
-		*p = pace{}
-	}
-	return p.current() != before
-}
-
-// current is the limit in whole snapshots; 0 means none.
-func (p *pace) current() int { return int(p.limit) }

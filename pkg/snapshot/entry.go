@@ -63,15 +63,14 @@ type entry struct {
 	// lostSince is when a deletion was first seen.
 	lostSince time.Time
 
-	fault     fault
+	// fault is the error that was last looked at, kind its text without what changes from try to try, and verdict what
+	// was last said of it.
+	fault     Fault
+	kind      string
+	verdict   Verdict
 	rejudging bool
-}
-
-// fault is the error that an entry shows.
-type fault struct {
-	text     string
-	since    time.Time // first sight of any error
-	attempts int       // different texts
+	// refused: the driver throttled this one.
+	refused bool
 }
 
 // group is what one call of Take brought in.

@@ -53,16 +53,22 @@ type Observation struct {
 	Code string
 	// Message is the whole text, unchanged.
 	Message string
-	// Age is how long ago this snapshot showed its first error. external-snapshotter's own time of an error is that of
-	// the first sight of its text, so it can't be used.
+	// Age is how long ago this snapshot showed its first error in this phase; see Fault.Since.
 	Age time.Duration
-	// Attempts is how many different error texts this snapshot has shown; at least 1. Repetitions of the same text
-	// can't be counted: external-snapshotter doesn't write them.
+	// Attempts is how many different error texts this snapshot has shown in this phase; at least 1. See Fault.Attempts.
 	Attempts int
 	// Phase is what was being done.
 	Phase ErrorPhase
-	// StorageClass, Namespace and PVC say whose snapshot it is.
+	// StorageClass, Namespace and PVC say whose snapshot it is. StorageClass is empty for the readiness of snapshots that
+	// an earlier life of the server took.
 	StorageClass, Namespace, PVC string
+}
+
+// of completes an Observation with an error.
+func (o Observation) of(f Fault, now time.Time) Observation {
+	o.Message, o.Attempts, o.Age = f.Text, max(1, f.Attempts), now.Sub(f.Since)
+	o.Code, _ = DriverError(f.Text)
+	return o
 }
 
 // Judgement is a verdict and why it was given.
@@ -74,8 +80,8 @@ type Judgement struct {
 	Rule string
 }
 
-// Judge gives a verdict on an error. It is called from one goroutine, must answer at once, and is asked about a standing
-// error again every few seconds, so that rules about its age work.
+// Judge gives a verdict on an error. It may be called from several goroutines, must answer at once, and is asked about a
+// standing error again every few seconds, so that rules about its age work.
 type Judge interface {
 	Judge(Observation) Judgement
 }

@@ -6,6 +6,7 @@ package snapshot
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -101,51 +102,71 @@ func TestAgeIsJudgedThoughTheErrorStandsStill(t *testing.T) {
 	})
 }
 
-func TestThrottlingSlowsDownAndRecovers(t *testing.T) {
-	judge := JudgeFunc(func(o Observation) Judgement {
-		if strings.Contains(o.Message, "rate") {
-			return Judgement{Verdict: Throttled}
-		}
-		return Judgement{}
-	})
-	opts := parallelism("8")
-	opts.Judge = judge
-	inBubble(t, opts, func(a *api) {
-		a.onCreate = func(key types.NamespacedName) {
-			if key != keyOf(request(0)) {
-				time.AfterFunc(10*time.Second, func() { a.cut(key) })
-			}
-		}
-	}, func(h *harness) {
-		snaps := h.taker.Take(h.ctx, requests(100)...)
+func TestOneKindOfErrorIsToldOnce(t *testing.T) {
+	inBubble(t, TakerOptions{}, nil, func(h *harness) {
+		s := h.taker.Take(h.ctx, request(1))[0]
 		h.pass(time.Second)
-		h.api.report(keyOf(request(0)), ptr.To("rate exceeded"))
-		h.pass(10 * time.Second)
-		h.Expect(reasons(snaps)).To(Equal(map[string]int{"Cut": 7, "Cutting": 5, "Queued": 88}), "4, and one for the cuts already")
-		h.pass(40 * time.Second)
-		h.Expect(reasons(snaps)["Cutting"]).To(Equal(8), "back where it was")
+		for i := range 20 {
+			h.api.report(keyOf(request(1)), ptr.To(fmt.Sprintf("not authorized, RequestID 3f2504e0-4f89-11d3-9a0c-0305e82c%04d", i)))
+			synctest.Wait()
+		}
+		h.Expect(h.seen(EventError)).To(HaveLen(1))
+		h.Expect(s.Outcome().Message).To(ContainSubstring("0305e82c0019"), "the newest text is the one that is shown")
+		h.api.report(keyOf(request(1)), ptr.To("no space left"))
+		synctest.Wait()
+		h.Expect(h.seen(EventError)).To(HaveLen(2))
+		h.Expect(series(h.WithT, h.taker.Metrics())).To(HaveKeyWithValue("velero_csi_snapshot_verdicts_total/driver/retryable", 21.0))
 	})
 }
 
-func TestPace(t *testing.T) {
+func TestKindOf(t *testing.T) {
 	g := NewWithT(t)
-	var p pace
-	start := time.Now()
-	g.Expect(p.current()).To(BeZero())
-	g.Expect(p.cut()).To(BeFalse(), "no limit to raise")
-	g.Expect(p.throttled(20, start)).To(BeTrue())
-	g.Expect(p.current()).To(Equal(10))
-	g.Expect(p.throttled(10, start.Add(time.Second))).To(BeFalse(), "one wave of errors counts once")
-	g.Expect(p.throttled(10, start.Add(paceHold))).To(BeTrue())
-	g.Expect(p.current()).To(Equal(5))
-	for range 5 {
-		p.cut()
+	for _, pair := range [][2]string{
+		{"request id: 7f3a9c1e-0b1d-4f6e-8a53-0a1b2c3d4e5f failed", "request id: 11111111-2222-3333-4444-555555555555 failed"},
+		{"RequestID: 0a1b2c3d4e5f6a7b", "RequestID: ffeeddccbbaa9988aa"},
+		{"at 1701345600: busy", "at 1701349999: busy"},
+	} {
+		g.Expect(kindOf(pair[0])).To(Equal(kindOf(pair[1])))
 	}
-	g.Expect(p.current()).To(BeNumerically("~", 5, 1))
-	for range 400 {
-		p.cut()
-	}
-	g.Expect(p.current()).To(BeZero(), "lifted when back at the top")
-	g.Expect(p.throttled(1, start.Add(time.Hour))).To(BeTrue())
-	g.Expect(p.current()).To(Equal(1), "never below one")
+	g.Expect(kindOf("reaches the maximum (3)")).NotTo(Equal(kindOf("reaches the maximum (4)")))
+	g.Expect(kindOf("feedback is needed")).To(Equal("feedback is needed"), "a word isn't an id")
+}
+
+func TestErrorsAfterTheCut(t *testing.T) {
+	judge := JudgeFunc(func(o Observation) Judgement {
+		if o.Phase == PhaseReadying && strings.Contains(o.Message, "FAILED") {
+			return Judgement{Verdict: Terminal, Reason: "the snapshot is broken"}
+		}
+		return Judgement{}
+	})
+	inBubble(t, TakerOptions{Judge: judge}, nil, func(h *harness) {
+		var settled atomic.Int32
+		h.tracker.settled = func(types.UID) { settled.Add(1) }
+		r := request(1)
+		key := keyOf(r)
+		s := h.taker.Take(h.ctx, r)[0]
+		h.pass(time.Second)
+		h.api.report(key, ptr.To("status is FAILED in the words of an earlier try"))
+		h.pass(time.Second)
+		h.api.cut(key)
+		h.pass(time.Minute)
+		h.Expect(s.Outcome().Phase).To(Equal(Cut))
+		h.Expect(h.seen(EventReady)).To(BeEmpty())
+		before, _ := h.tracker.Readiness(key.Namespace, key.Name)
+		h.Expect(before.Fault.Stale).To(BeTrue(), "it stood there before the handle")
+		h.Expect(settled.Load()).To(BeZero())
+
+		h.api.report(key, ptr.To("try again later"))
+		h.pass(10 * time.Second)
+		waiting, _ := h.tracker.Readiness(key.Namespace, key.Name)
+		h.Expect(waiting.Fault).To(Equal(Fault{Text: "try again later", Since: time.Now().Add(-10 * time.Second), Attempts: 1}))
+		h.Expect(waiting.Observation(key.Namespace, time.Now())).To(Equal(Observation{
+			Driver: "driver", Message: "try again later", Age: 10 * time.Second, Attempts: 1, Phase: PhaseReadying, Namespace: "app", PVC: "data-1",
+		}))
+		h.api.report(key, ptr.To("status is FAILED"))
+		h.pass(time.Second)
+		h.Expect(s.Outcome().Phase).To(Equal(Cut), "what is cut stays cut")
+		h.Expect(series(h.WithT, h.taker.Metrics())).To(HaveKeyWithValue("velero_csi_snapshot_ready_seconds/driver/failed", 1.0))
+		h.Expect(settled.Load()).To(BeNumerically(">=", 2), "once for each new error")
+	})
 }

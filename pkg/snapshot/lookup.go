@@ -5,6 +5,7 @@ package snapshot
 
 import (
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
@@ -67,7 +68,11 @@ func (t *Tracker) snapshotEvent(obj any, deleted bool) {
 		return
 	}
 	key := types.NamespacedName{Namespace: vs.Namespace, Name: vs.Name}
-	t.touch(key, deleted)
+	if deleted {
+		t.forget(key, ownerOf(vs))
+	} else {
+		t.note(key)
+	}
 	t.wake(key, goneUID(vs.UID, deleted))
 }
 
@@ -77,22 +82,78 @@ func (t *Tracker) contentEvent(obj any, deleted bool) {
 		return
 	}
 	key := refOf(content)
-	if _, exists, _ := t.snapshotInformer.GetIndexer().GetByKey(key.String()); exists {
-		t.touch(key, false)
-	}
+	t.note(key)
 	t.wake(key, goneUID(content.UID, deleted))
 }
 
-// touch keeps the time of the last change, only as long as there is a VolumeSnapshot.
-func (t *Tracker) touch(key types.NamespacedName, deleted bool) {
+// note brings the history of a VolumeSnapshot up to date. It looks under the lock: of two events at once the one that
+// comes second sees the state after both.
+func (t *Tracker) note(key types.NamespacedName) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	if deleted {
-		delete(t.touched, key)
+	vs, content := t.look(key, "")
+	if vs == nil {
+		t.mu.Unlock()
 		return
 	}
-	t.touched[key] = t.clock.Now()
+	h := t.histories[key]
+	if h == nil {
+		h = new(history)
+		t.histories[key] = h
+	}
+	changed := h.note(errorOf(vs, content), handleOf(content) != "", isReady(vs, content), t.clock.Now())
+	owner := ownerOf(vs)
+	if h.isSettled() {
+		t.settle(key, owner)
+	} else {
+		if t.unsettled[owner] == nil {
+			t.unsettled[owner] = map[types.NamespacedName]struct{}{}
+		}
+		t.unsettled[owner][key] = struct{}{}
+	}
+	tell := changed && len(t.unsettled[owner]) == 0
+	t.mu.Unlock()
+	if tell {
+		t.settled(owner)
+	}
 }
+
+// forget ends the history of a VolumeSnapshot that is gone.
+func (t *Tracker) forget(key types.NamespacedName, owner types.UID) {
+	t.mu.Lock()
+	delete(t.histories, key)
+	tell := t.settle(key, owner)
+	t.mu.Unlock()
+	if tell {
+		t.settled(owner)
+	}
+}
+
+// settle takes a VolumeSnapshot off those that are waited for; true when it was the last one. The lock is held.
+func (t *Tracker) settle(key types.NamespacedName, owner types.UID) bool {
+	waited := t.unsettled[owner]
+	if _, found := waited[key]; !found {
+		return false
+	}
+	delete(waited, key)
+	if len(waited) > 0 {
+		return false
+	}
+	delete(t.unsettled, owner)
+	return true
+}
+
+// historyOf returns a copy of what is known of a VolumeSnapshot.
+func (t *Tracker) historyOf(key types.NamespacedName) history {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if h := t.histories[key]; h != nil {
+		return *h
+	}
+	return history{}
+}
+
+// ownerOf is the UID of the backup that a VolumeSnapshot was made for.
+func ownerOf(vs *snapshotv1.VolumeSnapshot) types.UID { return types.UID(vs.Labels[velerov1.BackupUIDLabel]) }
 
 // look returns the newest known VolumeSnapshot of that name and its content; either is nil when there is none. With a UID
 // only objects of that incarnation count.

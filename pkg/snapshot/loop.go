@@ -38,6 +38,8 @@ type loop struct {
 	agenda agenda
 	// opens is when creating starts even if the tracker has heard nothing yet.
 	opens time.Time
+	// pending: something has happened that may let a snapshot start.
+	pending bool
 
 	creating, removing int
 	removals           []*entry
@@ -57,7 +59,7 @@ func (l *loop) run(ctx context.Context) {
 	l.work, cancel = context.WithCancel(context.WithoutCancel(ctx))
 	l.group.Go(func() error { l.opts.Remover.follow(l.work); return nil })
 	l.opens = l.now().Add(syncGrace)
-	l.agenda.add(l.opens, func() {})
+	l.agenda.add(l.opens, func() { l.pending = true })
 	for ctx.Err() == nil {
 		news := l.tracker.watchNews()
 		l.round()
@@ -76,7 +78,10 @@ func (l *loop) run(ctx context.Context) {
 func (l *loop) round() {
 	l.drain()
 	l.agenda.run(l.now())
-	l.dispatch()
+	for l.pending {
+		l.pending = false
+		l.dispatch()
+	}
 }
 
 func (l *loop) drain() {
@@ -97,6 +102,7 @@ func (l *loop) pause(done, news <-chan struct{}) {
 	case <-l.inbox.signal:
 	case <-due:
 	case <-news:
+		l.pending = true
 	case <-done:
 	}
 }
@@ -138,6 +144,7 @@ func (l *loop) admit(ctx context.Context, entries []*entry) {
 		e.driver.queued++
 		l.opts.Metrics.load(e.driver)
 		l.entries = append(l.entries, e)
+		l.pending = true
 		l.observe(EventQueued, e, "")
 		if err := validate(e.request); err != nil {
 			l.fail(e, ReasonCreateRefused, e.subject()+": the request for a snapshot is incomplete: "+err.Error())
@@ -150,7 +157,7 @@ func (l *loop) admit(ctx context.Context, entries []*entry) {
 
 func (l *loop) driver(name string) *driver {
 	if l.drivers[name] == nil {
-		l.drivers[name] = &driver{name: name}
+		l.drivers[name] = &driver{name: name, limit: l.opts.DriverLimits[name]}
 	}
 	return l.drivers[name]
 }
@@ -187,20 +194,37 @@ func (l *loop) dispatch() {
 	for i, e := range l.entries {
 		candidates[i] = e.candidate()
 	}
-	for _, i := range next(candidates, l.turns, l.limits()) {
+	started := next(candidates, l.turns, l.limits())
+	for _, i := range started {
 		if l.creating >= maxCreators {
 			return
 		}
 		l.start(l.entries[i])
 	}
+	// A start may have moved what the drivers' pace allows next.
+	l.pending = l.pending || len(started) > 0
 }
 
 func (l *loop) limits() limits {
-	lim := limits{server: l.opts.Parallelism.serverLimit(), owner: l.opts.Parallelism.ownerLimit(), driver: map[string]int{}}
+	lim := limits{server: l.opts.Parallelism.serverLimit(), owner: l.opts.Parallelism.ownerLimit(), driver: map[string]driverLimit{}}
 	for name, d := range l.drivers {
-		lim.driver[name] = d.pace.current()
+		allowed, again := d.allow(l.now())
+		lim.driver[name] = allowed
+		l.opts.Metrics.limits(name, lowest(lim.server, lowest(allowed.inFlight, allowed.batch)))
+		if d.queued > 0 && again.After(l.now()) {
+			l.lookAgain(d, again)
+		}
 	}
 	return lim
+}
+
+// lookAgain looks at what may start when a driver's pace allows more.
+func (l *loop) lookAgain(d *driver, at time.Time) {
+	if at.Equal(d.again) {
+		return
+	}
+	d.again = at
+	l.agenda.add(at, func() { l.pending = true })
 }
 
 // mayCreate says whether the tracker would see what is created. Where it never will, everything fails with its reason.
@@ -231,6 +255,8 @@ func (l *loop) start(e *entry) {
 	})
 	e.leaves = true
 	l.create(e)
+	e.driver.pace.started(now, e.driver.inFlight)
+	l.opts.Metrics.queueSeconds.WithLabelValues(e.driver.name).Observe(now.Sub(e.snap.Outcome().Queued).Seconds())
 	l.expect(e, now)
 	l.watchProgress(e.driver, now.Add(e.request.Timeout))
 	e.snap.update(func(o *Outcome) { o.Phase, o.VolumeSnapshot = Cutting, desired(e.request) })
@@ -245,6 +271,7 @@ func (l *loop) create(e *entry) {
 		answer := create(l.work, l.client, e.request)
 		l.inbox.put(func(l *loop) {
 			l.creating--
+			l.pending = true
 			l.created(e, answer)
 		})
 		return nil
@@ -259,6 +286,9 @@ func (l *loop) setState(e *entry, s state) {
 	}
 	if e.state.inFlight() {
 		d.inFlight--
+	}
+	if s == due || e.state.inFlight() && !s.inFlight() {
+		l.pending = true
 	}
 	e.state = s
 	if s.inFlight() {

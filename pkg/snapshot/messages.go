@@ -27,8 +27,8 @@ func (e *entry) timedOut() string {
 	}
 	text := fmt.Sprintf("%s: VolumeSnapshot %s was not cut by CSI driver %s within %s", e.subject(), e.key, e.request.Driver, seconds(e.request.Timeout))
 	switch {
-	case e.fault.text != "":
-		return text + "; the last error: " + e.fault.text
+	case e.fault.Text != "":
+		return text + "; the last error: " + e.fault.Text
 	case e.contentUID == "":
 		return text + "; it never got a VolumeSnapshotContent: is external-snapshotter's snapshot-controller running?"
 	default:
@@ -44,7 +44,7 @@ func (e *entry) noProgress(d *driver) string {
 	}
 	text := fmt.Sprintf("%s: CSI driver %s has cut no snapshot at all for %s, so everything asked of it was given up; %s",
 		e.subject(), e.request.Driver, seconds(e.request.Timeout), where)
-	last := e.fault.text
+	last := e.fault.Text
 	if last == "" {
 		last = d.lastError
 	}
@@ -56,6 +56,15 @@ func (e *entry) noProgress(d *driver) string {
 
 // terminal words a verdict.
 func (e *entry) terminal(j Judgement) string {
+	what := "take"
+	if e.state == readying {
+		what = "make ready"
+	}
+	return fmt.Sprintf("%s: CSI driver %s cannot %s VolumeSnapshot %s: %s", e.subject(), e.request.Driver, what, e.key, j.Explain(e.fault.Text))
+}
+
+// Explain words a verdict on an error for people: why it was given, by which rule, and the driver's own words.
+func (j Judgement) Explain(text string) string {
 	why := j.Reason
 	if why == "" {
 		why = "the error cannot heal"
@@ -63,15 +72,15 @@ func (e *entry) terminal(j Judgement) string {
 	if j.Rule != "" {
 		why += fmt.Sprintf(" (rule %s)", j.Rule)
 	}
-	code, words := DriverError(e.fault.text)
+	code, words := DriverError(text)
 	if code != "" {
 		words = code + ": " + words
 	}
-	return fmt.Sprintf("%s: CSI driver %s cannot take VolumeSnapshot %s: %s: %s", e.subject(), e.request.Driver, e.key, why, words)
+	return why + ": " + words
 }
 
 func (e *entry) deletedBySomeone(what string) string {
-	return fmt.Sprintf("%s: %s was deleted by somebody else before it was cut%s", e.subject(), what, because(e.fault.text))
+	return fmt.Sprintf("%s: %s was deleted by somebody else before it was cut%s", e.subject(), what, because(e.fault.Text))
 }
 
 func (e *entry) abandoned(cause error) string {

@@ -10,6 +10,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
 // series gives the values of all series, by name, driver and reason; of a histogram, the number of observations.
@@ -44,9 +45,29 @@ func TestMetrics(t *testing.T) {
 		h.Expect(series(h.WithT, h.taker.Metrics())).To(And(
 			HaveKeyWithValue("velero_csi_snapshots_in_flight/driver", 0.0),
 			HaveKeyWithValue("velero_csi_snapshots_queued/driver", 0.0),
-			HaveKeyWithValue("velero_csi_snapshots_cut_total/driver", 1.0),
-			HaveKeyWithValue("velero_csi_snapshot_cut_seconds/driver", 1.0),
+			HaveKeyWithValue("velero_csi_snapshot_cut_seconds/driver/cut", 1.0),
+			HaveKeyWithValue("velero_csi_snapshot_cut_seconds/driver/failed", 3.0),
+			HaveKeyWithValue("velero_csi_snapshot_queue_seconds/driver", 4.0),
+			HaveKeyWithValue("velero_csi_snapshots_limit/driver", 2.0),
 			HaveKeyWithValue("velero_csi_snapshots_failed_total/driver/TimedOut", 2.0),
 			HaveKeyWithValue("velero_csi_snapshots_failed_total/driver/NoProgress", 2.0)))
+	})
+}
+
+func TestMetricsAreWellFormed(t *testing.T) {
+	inBubble(t, TakerOptions{}, func(a *api) { a.cutAfter(time.Second) }, func(h *harness) {
+		h.Expect(Wait(h.ctx, h.taker.Take(h.ctx, requests(2)...)...)).To(Succeed())
+		registry := prometheus.NewPedanticRegistry()
+		h.Expect(registry.Register(h.taker.Metrics())).To(Succeed())
+		problems, err := testutil.GatherAndLint(registry)
+		h.Expect(err).NotTo(HaveOccurred())
+		h.Expect(problems).To(BeEmpty())
+		families, err := registry.Gather()
+		h.Expect(err).NotTo(HaveOccurred())
+		for _, family := range families {
+			for _, label := range family.GetMetric()[0].GetLabel() {
+				h.Expect(label.GetName()).To(BeElementOf("driver", "reason", "result", "verdict"), family.GetName())
+			}
+		}
 	})
 }

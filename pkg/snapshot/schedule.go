@@ -20,15 +20,25 @@ type limits struct {
 	server int
 	// owner holds for those owners that have no limit of their own.
 	owner  int
-	driver map[string]int
+	driver map[string]driverLimit
+}
+
+// driverLimit is what one driver may be asked; 0 means no limit.
+type driverLimit struct {
+	// inFlight limits all, batch those of priority Batch: they start only while fewer than that are in flight, with those
+	// of priority Frozen.
+	inFlight, batch int
+	// starts is how many may be started now; negative means none.
+	starts int
 }
 
 // next says which of the snapshots, given in the order in which they were queued, may start now: it returns their
 // indexes in the order of starting.
 //
 // Frozen comes before Batch across all owners. Inside a priority the owner with the fewest in flight is served, then the
-// one that was served longest ago (turns, the number of each owner's last start), then the one who asked first; inside an
-// owner it is first in, first out. A snapshot that its driver's limit holds back lets those of other drivers pass.
+// one that was served longest ago (turns, the number of each owner's last start), then the one who asked first. Inside an
+// owner the driver with the fewest in flight is served, so that one that hangs doesn't take the places of another; inside a
+// driver it is first in, first out. A snapshot that its driver's limit holds back lets those of other drivers pass.
 // A full server is never made fuller: nothing is taken back from those already in flight.
 func next(snapshots []candidate, turns map[types.UID]uint64, lim limits) []int {
 	p := newPlan(snapshots, turns, lim)
@@ -72,6 +82,7 @@ type plan struct {
 	total     int
 	byOwner   map[types.UID]int
 	byDriver  map[string]int
+	started   map[string]int
 	turns     map[types.UID]uint64
 	turn      uint64
 	chosen    []int
@@ -80,7 +91,7 @@ type plan struct {
 func newPlan(snapshots []candidate, turns map[types.UID]uint64, lim limits) *plan {
 	p := &plan{
 		snapshots: snapshots, lim: lim,
-		byOwner: map[types.UID]int{}, byDriver: map[string]int{}, turns: map[types.UID]uint64{},
+		byOwner: map[types.UID]int{}, byDriver: map[string]int{}, started: map[string]int{}, turns: map[types.UID]uint64{},
 	}
 	for owner, turn := range turns {
 		p.turns[owner] = turn
@@ -120,7 +131,17 @@ func (p *plan) allowed(i int) bool {
 	if ownerLimit == 0 {
 		ownerLimit = p.lim.owner
 	}
-	return !reached(p.byOwner[s.owner], ownerLimit) && !reached(p.byDriver[s.driver], p.lim.driver[s.driver])
+	return !reached(p.byOwner[s.owner], ownerLimit) && p.driverAllows(s)
+}
+
+func (p *plan) driverAllows(s candidate) bool {
+	lim := p.lim.driver[s.driver]
+	switch {
+	case lim.starts < 0, reached(p.started[s.driver], lim.starts), reached(p.byDriver[s.driver], lim.inFlight):
+		return false
+	default:
+		return s.priority == Frozen || !reached(p.byDriver[s.driver], lim.batch)
+	}
 }
 
 func (p *plan) before(i, j int) bool {
@@ -131,6 +152,9 @@ func (p *plan) before(i, j int) bool {
 	if p.turns[a] != p.turns[b] {
 		return p.turns[a] < p.turns[b]
 	}
+	if d, e := p.byDriver[p.snapshots[i].driver], p.byDriver[p.snapshots[j].driver]; a == b && d != e {
+		return d < e
+	}
 	return i < j
 }
 
@@ -139,6 +163,7 @@ func (p *plan) start(l *lane) {
 	l.queue = l.queue[1:]
 	p.chosen = append(p.chosen, i)
 	p.count(p.snapshots[i])
+	p.started[p.snapshots[i].driver]++
 	p.turn++
 	p.turns[p.snapshots[i].owner] = p.turn
 }

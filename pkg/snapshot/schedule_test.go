@@ -55,11 +55,24 @@ func TestNext(t *testing.T) {
 			snapshots: []candidate{limited(batch("a", "d"), 5), limited(batch("a", "d"), 5)}, want: []int{0}},
 		{name: "a limit for owners without one", limits: limits{owner: 1},
 			snapshots: []candidate{batch("a", "d"), batch("a", "d"), limited(batch("b", "d"), 2), limited(batch("b", "d"), 2)}, want: []int{0, 2, 3}},
-		{name: "a full driver lets others pass", limits: limits{driver: map[string]int{"d": 1}},
+		{name: "a full driver lets others pass", limits: limits{driver: map[string]driverLimit{"d": {inFlight: 1}}},
 			snapshots: []candidate{running(batch("a", "d")), batch("a", "d"), batch("a", "e"), hooked("a", "d"), batch("a", "e")}, want: []int{2, 4}},
-		{name: "frozen gets the driver's last place", limits: limits{driver: map[string]int{"d": 1}},
+		{name: "frozen gets the driver's last place", limits: limits{driver: map[string]driverLimit{"d": {inFlight: 1}}},
 			snapshots: []candidate{batch("a", "d"), hooked("b", "d")}, want: []int{1}},
-		{name: "zero as a driver's limit is none", limits: limits{driver: map[string]int{"d": 0}},
+		{name: "a hanging driver doesn't take the places of another", limits: limits{server: 4},
+			snapshots: []candidate{running(batch("a", "d")), batch("a", "d"), batch("a", "d"), batch("a", "d"), batch("a", "e"), batch("a", "e")},
+			want:      []int{4, 1, 5}},
+		{name: "a driver's window holds back batches", limits: limits{driver: map[string]driverLimit{"d": {batch: 1}}},
+			snapshots: []candidate{running(batch("a", "d")), batch("a", "d"), batch("a", "e")}, want: []int{2}},
+		{name: "a driver's window lets frozen pass", limits: limits{driver: map[string]driverLimit{"d": {batch: 1}}},
+			snapshots: []candidate{running(batch("a", "d")), batch("a", "d"), hooked("a", "d"), hooked("b", "d")}, want: []int{3, 2}},
+		{name: "the window counts frozen ones", limits: limits{driver: map[string]driverLimit{"d": {batch: 2}}},
+			snapshots: []candidate{running(hooked("a", "d")), batch("a", "d"), batch("a", "d")}, want: []int{1}},
+		{name: "one start at a time", limits: limits{driver: map[string]driverLimit{"d": {starts: 1}}},
+			snapshots: []candidate{running(batch("a", "d")), batch("a", "d"), batch("a", "d"), batch("a", "e"), hooked("b", "d")}, want: []int{4, 3}},
+		{name: "no start now, whoever asks", limits: limits{driver: map[string]driverLimit{"d": {starts: -1}}},
+			snapshots: []candidate{batch("a", "d"), hooked("a", "d"), batch("a", "e")}, want: []int{2}},
+		{name: "zero as a driver's limit is none", limits: limits{driver: map[string]driverLimit{"d": {}}},
 			snapshots: []candidate{batch("a", "d"), batch("a", "d")}, want: []int{0, 1}},
 	}
 	for _, test := range tests {
@@ -76,7 +89,9 @@ func TestNextHoldsItsPromises(t *testing.T) {
 	owners, drivers := []types.UID{"a", "b", "c"}, []string{"d", "e"}
 	for range 2000 {
 		list := make([]candidate, random.IntN(30))
-		lim := limits{server: random.IntN(10), driver: map[string]int{"d": random.IntN(5)}}
+		lim := limits{server: random.IntN(10), driver: map[string]driverLimit{
+			"d": {inFlight: random.IntN(5), batch: random.IntN(5)}, "e": {starts: random.IntN(4) - 1},
+		}}
 		ownerLimits := map[types.UID]int{"a": random.IntN(4)}
 		for i := range list {
 			owner := owners[random.IntN(3)]
@@ -98,8 +113,15 @@ func TestNextHoldsItsPromises(t *testing.T) {
 		counted := newPlan(after, nil, lim)
 		within := func(now, was, limit int) { g.Expect(limit == 0 || now <= max(limit, was)).To(BeTrue()) }
 		within(counted.total, before.total, lim.server)
-		within(counted.byDriver["d"], before.byDriver["d"], lim.driver["d"])
+		within(counted.byDriver["d"], before.byDriver["d"], lim.driver["d"].inFlight)
+		if lim.driver["e"].starts != 0 {
+			g.Expect(counted.byDriver["e"]-before.byDriver["e"]).To(BeNumerically("<=", max(0, lim.driver["e"].starts)))
+		}
 		within(counted.byOwner["a"], before.byOwner["a"], ownerLimits["a"])
+		lim.driver["e"] = driverLimit{starts: -1} // its starts are used up
+		if before.lim.driver["e"].starts == 0 {
+			lim.driver["e"] = driverLimit{}
+		}
 		g.Expect(next(after, nil, lim)).To(BeEmpty(), "what could start has started")
 	}
 }

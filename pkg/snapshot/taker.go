@@ -17,6 +17,8 @@ import (
 type TakerOptions struct {
 	// Parallelism is how many snapshots may be in flight in the whole server; the default is 50.
 	Parallelism Parallelism
+	// DriverLimits are how many of each driver may be; the default is none.
+	DriverLimits DriverLimits
 	// Clock; the default is the real one.
 	Clock clock.WithTicker
 	// Logger; the default is logrus's standard logger. It is the server's log: users get a snapshot's Outcome.
@@ -42,7 +44,7 @@ const (
 	EventQueued EventKind = "Queued"
 	// EventCreated: the VolumeSnapshot exists.
 	EventCreated EventKind = "Created"
-	// EventError: an error text was seen that this snapshot hadn't shown before.
+	// EventError: a kind of error was seen that this snapshot hadn't shown before; texts that differ in ids only are one.
 	EventError EventKind = "Error"
 	// EventCut: the point in time is fixed.
 	EventCut EventKind = "Cut"

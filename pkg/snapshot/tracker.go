@@ -82,8 +82,12 @@ type Tracker struct {
 	// news is closed, and replaced, at every change of the tracker's own state.
 	news        chan struct{}
 	subscribers map[types.NamespacedName]map[*subscription]struct{}
-	// touched is when a VolumeSnapshot or its content was last seen to change.
-	touched map[types.NamespacedName]time.Time
+	// histories has one entry for each VolumeSnapshot in the cache.
+	histories map[types.NamespacedName]*history
+	// unsettled has, by backup, the VolumeSnapshots whose readiness is waited for.
+	unsettled map[types.UID]map[types.NamespacedName]struct{}
+	// settled is told of backups that have none left.
+	settled func(backup types.UID)
 }
 
 // subscription is the interest in one VolumeSnapshot and its content.
@@ -110,7 +114,9 @@ func NewTracker(client Client, opts TrackerOptions) *Tracker {
 		clock:       opts.Clock,
 		news:        make(chan struct{}),
 		subscribers: map[types.NamespacedName]map[*subscription]struct{}{},
-		touched:     map[types.NamespacedName]time.Time{},
+		histories:   map[types.NamespacedName]*history{},
+		unsettled:   map[types.UID]map[types.NamespacedName]struct{}{},
+		settled:     func(types.UID) {},
 	}
 	t.snapshots = t.newSource(snapshotsResource, opts)
 	t.snapshots.listAll = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -232,6 +238,11 @@ func (t *Tracker) broadcast() {
 	t.news = make(chan struct{})
 }
 
+// NotifySettled names a function that is told of a backup each time none of its snapshots is left whose readiness is waited
+// for: all are ready, or show an error that came after their cut. It must be called before Start. The function is called
+// from informer goroutines and must not block.
+func (t *Tracker) NotifySettled(f func(backup types.UID)) { t.settled = f }
+
 // Readiness is how far a snapshot is on its way to be usable.
 type Readiness struct {
 	// Ready is true when both the VolumeSnapshot and its content say readyToUse.
@@ -240,9 +251,10 @@ type Readiness struct {
 	Handle string
 	// ContentName is the VolumeSnapshotContent; empty when there is none yet.
 	ContentName string
-	// Err is the error that stands on the content, or else on the VolumeSnapshot, while it isn't ready. Beside a Handle
-	// it may be stale: external-snapshotter clears it only when the snapshot is ready.
-	Err string
+	// Driver is the CSI driver; empty while there is no content. PVC is what the snapshot was taken of.
+	Driver, PVC string
+	// Fault is the error that stands on the content, or else on the VolumeSnapshot, while it isn't ready.
+	Fault Fault
 	// Updated is when one of the two objects was last seen to change.
 	Updated time.Time
 }
@@ -255,17 +267,28 @@ func (t *Tracker) Readiness(namespace, name string) (Readiness, bool) {
 	if vs == nil {
 		return Readiness{}, false
 	}
-	r := Readiness{Ready: isReady(vs, content), Handle: handleOf(content)}
+	r := Readiness{
+		Ready: isReady(vs, content), Handle: handleOf(content),
+		PVC: ptr.Deref(vs.Spec.Source.PersistentVolumeClaimName, ""),
+	}
 	if content != nil {
-		r.ContentName = content.Name
+		r.ContentName, r.Driver = content.Name, content.Spec.Driver
 	}
+	h := t.historyOf(key)
+	r.Updated = h.changed
 	if !r.Ready {
-		r.Err = errorOf(vs, content)
+		r.Fault = h.fault
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	r.Updated = t.touched[key]
 	return r, true
+}
+
+// Observation is what a Judge is asked about the error that stands on a snapshot of that namespace.
+func (r Readiness) Observation(namespace string, now time.Time) Observation {
+	o := Observation{Driver: r.Driver, Namespace: namespace, PVC: r.PVC, Phase: PhaseCutting}
+	if r.Handle != "" {
+		o.Phase = PhaseReadying
+	}
+	return o.of(r.Fault, now)
 }
 
 // handleOf is the snapshot's handle: the sign that it is cut.

@@ -49,7 +49,7 @@ func TestReadinessAnswersFromTheCache(t *testing.T) {
 		h.api.report(key, ptr.To("no space"))
 		synctest.Wait()
 		r, _ = h.tracker.Readiness(key.Namespace, key.Name)
-		h.Expect(r.Err).To(Equal("no space"))
+		h.Expect(r.Fault.Text).To(Equal("no space"))
 		h.Expect(r.Updated).To(Equal(time.Now()))
 		h.Expect(r.ContentName).To(Equal(contentName(h.api.snapshot(key))))
 
@@ -63,13 +63,13 @@ func TestReadinessAnswersFromTheCache(t *testing.T) {
 		synctest.Wait()
 		r, _ = h.tracker.Readiness(key.Namespace, key.Name)
 		h.Expect(r.Ready).To(BeTrue())
-		h.Expect(r.Err).To(BeEmpty())
+		h.Expect(r.Fault.Text).To(BeEmpty())
 
 		_ = h.api.delete(snapshotsResource, key.Namespace, key.Name, metav1.DeleteOptions{})
 		synctest.Wait()
 		_, known = h.tracker.Readiness(key.Namespace, key.Name)
 		h.Expect(known).To(BeFalse())
-		h.Expect(h.tracker.touched).To(BeEmpty())
+		h.Expect(h.tracker.histories).To(BeEmpty())
 		h.Expect(h.api.asked("get volumesnapshots") + h.api.asked("get volumesnapshotcontents")).To(BeZero())
 	})
 }

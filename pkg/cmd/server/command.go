@@ -16,12 +16,18 @@ import (
 // ParallelismFlag says how many CSI snapshots may be in flight in the whole server.
 const ParallelismFlag = "csi-snapshot-parallelism"
 
+// DriverParallelismFlag says how many of them may be for single CSI drivers.
+const DriverParallelismFlag = "csi-snapshot-driver-parallelism"
+
 // Extend turns Velero's server command into one that can run the parallel engine. All flags keep their meaning.
 func Extend(stock *cobra.Command) {
 	settings := follow(stock)
 	stock.Flags().Var(&settings.parallelism, ParallelismFlag,
 		"How many CSI snapshots may be in flight (created, and their point in time not yet fixed) in the whole server: a number, "+
 			"a percentage of the backup's PVCs such as 10%, or unlimited. 0 runs Velero's own engine, which takes them one by one.")
+	stock.Flags().Var(&settings.driverLimits, DriverParallelismFlag,
+		"How many CSI snapshots of single CSI drivers may be in flight, within --"+ParallelismFlag+", such as "+
+			"ebs.csi.aws.com=20,rbd.csi.ceph.com=5. A driver that throttles is asked less by itself.")
 
 	// Velero's server has some fifty flags. Listing them after each error would drown the error.
 	stock.SilenceUsage = true

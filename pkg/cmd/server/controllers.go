@@ -82,7 +82,7 @@ func (s *second) backup(tracker velerocontroller.BackupTracker) (reconciler, err
 		Engine:           engine,
 		Discovery:        s.discovery,
 		Tracker:          tracker,
-		NewPluginManager: backup.WithReadiness(s.plugins, s.snapshots.tracker),
+		NewPluginManager: backup.WithReadiness(s.plugins, s.readiness()),
 		Stores:           s.stores,
 		Credentials:      s.files,
 		Metrics:          s.metrics.server,
@@ -112,15 +112,23 @@ func (s *second) queue(tracker velerocontroller.BackupTracker) (reconciler, erro
 }
 
 func (s *second) operations(velerocontroller.BackupTracker) (reconciler, error) {
-	return velerocontroller.NewBackupOperationsReconciler(
+	looks := velerocontroller.NewBackupOperationsReconciler(
 		s.log,
 		s.mgr.GetClient(),
 		s.settings.config.ItemOperationSyncFrequency,
-		backup.WithReadiness(s.plugins, s.snapshots.tracker),
+		backup.WithReadiness(s.plugins, s.readiness()),
 		s.stores,
 		s.metrics.server,
 		itemoperationmap.NewBackupItemOperationsMap(),
-	), nil
+	)
+	operations := controller.NewOperationsController(looks, s.mgr.GetClient(), s.settings.config.ItemOperationSyncFrequency, s.log)
+	s.snapshots.tracker.NotifySettled(operations.Settled)
+	return operations, nil
+}
+
+// readiness is what both the end of a walk and the wait after it tell the progress of snapshots from.
+func (s *second) readiness() backup.ReadinessDeps {
+	return backup.ReadinessDeps{Source: s.snapshots.tracker, Judge: s.snapshots.judge, Clock: clock.RealClock{}}
 }
 
 // finalizer runs Velero's finalizer with Velero's own second look at the items whose operations have ended.

@@ -74,6 +74,7 @@ type snapshots struct {
 	tracker *snapshot.Tracker
 	taker   *snapshot.Taker
 	remover *snapshot.Remover
+	judge   snapshot.Judge
 }
 
 // runSecond runs the second half until ctx ends, and waits for what it began.
@@ -204,13 +205,15 @@ func (s *second) snapshotting() error {
 	log := s.log.WithField("component", "snapshots")
 	tracker := snapshot.NewTracker(snapshotClient, snapshot.TrackerOptions{Clock: clock.RealClock{}, Logger: log})
 	remover := snapshot.NewRemover(snapshotClient, tracker, snapshot.RemoverOptions{Clock: clock.RealClock{}, Logger: log})
+	judge := snapshot.PatientJudge
 	taker := snapshot.NewTaker(snapshotClient, tracker, snapshot.TakerOptions{
-		Parallelism: s.settings.parallelism, Clock: clock.RealClock{}, Logger: log, Remover: remover,
+		Parallelism: s.settings.parallelism, DriverLimits: s.settings.driverLimits, Clock: clock.RealClock{}, Logger: log,
+		Remover: remover, Judge: judge,
 	})
 	if err := s.metrics.registry.Register(taker.Metrics()); err != nil {
 		return fmt.Errorf("registering the snapshot metrics: %w", err)
 	}
-	s.snapshots = snapshots{tracker: tracker, taker: taker, remover: remover}
+	s.snapshots = snapshots{tracker: tracker, taker: taker, remover: remover, judge: judge}
 	return s.mgr.Add(taker)
 }
 

@@ -19,8 +19,9 @@ import (
 // settings are what the user asked for: a copy of the configuration that Velero's server command keeps to itself, and the
 // flags that are ours.
 type settings struct {
-	config      *config.Config
-	parallelism snapshot.Parallelism
+	config       *config.Config
+	parallelism  snapshot.Parallelism
+	driverLimits snapshot.DriverLimits
 }
 
 // follow returns settings that are set together with the flags of Velero's server command.
