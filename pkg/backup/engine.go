@@ -53,6 +53,8 @@ type Deps struct {
 	Workers int
 	// PageSize is how many objects one list request asks for; 0 means all at once.
 	PageSize int
+	// FreezeSeconds is told how long each pod was frozen. Default: nobody is.
+	FreezeSeconds hook.Observer
 	// BuiltIn plugins are called without a process of their own. Default: none.
 	BuiltIn BuiltIn
 	// Clock tells the time. Default: the real clock.

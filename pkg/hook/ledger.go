@@ -92,10 +92,12 @@ func (l *ledger) open(pod podKey, start time.Time) int {
 	return len(l.windows) - 1
 }
 
-func (l *ledger) close(window int, end time.Time) {
+// close ends a window and returns its length.
+func (l *ledger) close(window int, end time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.windows[window].End = end
+	return end.Sub(l.windows[window].Start)
 }
 
 func (l *ledger) list() []Window {

@@ -43,7 +43,16 @@ type Deps struct {
 	Log logrus.FieldLogger
 	// Recorder keeps the record of frozen pods. Default: none is kept.
 	Recorder Recorder
+	// FreezeSeconds is told the length of each freeze window when it ends. Default: nobody is.
+	FreezeSeconds Observer
 }
+
+// Observer takes in a measured value; a prometheus.Histogram is one.
+type Observer interface{ Observe(value float64) }
+
+type noObserver struct{}
+
+func (noObserver) Observe(float64) {}
 
 // Runner runs the hooks of the pods of one backup. It may be used by many goroutines at once.
 type Runner struct {
@@ -86,6 +95,9 @@ func NewRunner(deps Deps) *Runner {
 	}
 	if deps.Log == nil {
 		deps.Log = logrus.StandardLogger()
+	}
+	if deps.FreezeSeconds == nil {
+		deps.FreezeSeconds = noObserver{}
 	}
 	return &Runner{
 		deps:   deps,
@@ -190,7 +202,7 @@ func (r *Runner) Thaw(ctx context.Context, log logrus.FieldLogger, pod *unstruct
 		errs = append(errs, r.postHook(call{pod: pod, phase: PhasePost, hook: h, log: log}))
 	}
 	if state.hasWindow {
-		r.ledger.close(state.window, r.deps.Clock.Now())
+		r.deps.FreezeSeconds.Observe(r.ledger.close(state.window, r.deps.Clock.Now()).Seconds())
 	}
 	state.stage, state.thawErr = thawed, errors.Join(errs...)
 	r.unrecord(context.WithoutCancel(ctx), state, log, pod)

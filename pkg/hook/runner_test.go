@@ -265,13 +265,22 @@ func TestWindows(t *testing.T) {
 	executor := &fakeExecutor{behaviour: map[string]func() error{
 		"pre1": takes(time.Second), "pre2": takes(2 * time.Second), "post2": takes(4 * time.Second),
 	}}
-	runner := NewRunner(Deps{Executor: executor, Clock: clock, Set: twoAndTwo("")})
+	var seconds observed
+	runner := NewRunner(Deps{Executor: executor, Clock: clock, Set: twoAndTwo(""), FreezeSeconds: &seconds})
 	g.Expect(runner.Freeze(t.Context(), log, newPod("a"))).To(Succeed())
 	g.Expect(runner.Windows()).To(Equal([]Window{{Namespace: "app", Pod: "a", Start: start}}), "open while frozen")
+	g.Expect(seconds).To(BeEmpty())
 	clock.SetTime(clock.Now().Add(10 * time.Second))
 	g.Expect(runner.Thaw(t.Context(), log, newPod("a"))).To(Succeed())
 	g.Expect(runner.Windows()).To(Equal([]Window{{Namespace: "app", Pod: "a", Start: start, End: start.Add(17 * time.Second)}}))
+	g.Expect(runner.Thaw(t.Context(), log, newPod("a"))).To(Succeed(), "a second time does nothing")
+	g.Expect(seconds).To(Equal(observed{17}))
 }
+
+// observed keeps what it is told.
+type observed []float64
+
+func (o *observed) Observe(value float64) { *o = append(*o, value) }
 
 func TestWhatTheExecutorIsGiven(t *testing.T) {
 	g := NewWithT(t)

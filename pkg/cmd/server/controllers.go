@@ -59,6 +59,10 @@ type reconciler interface {
 
 func (s *second) backup(tracker velerocontroller.BackupTracker) (reconciler, error) {
 	config := s.settings.config
+	freezeSeconds := newFreezeSeconds()
+	if err := s.metrics.registry.Register(freezeSeconds); err != nil {
+		return nil, fmt.Errorf("registering the metric of freeze windows: %w", err)
+	}
 	engine := backup.NewEngine(backup.Deps{
 		Client:      s.uncached,
 		Dynamic:     s.dynamic,
@@ -71,6 +75,8 @@ func (s *second) backup(tracker velerocontroller.BackupTracker) (reconciler, err
 		PageSize:    config.ClientPageSize,
 		BuiltIn:     s.builtIn(),
 		Clock:       clock.RealClock{},
+
+		FreezeSeconds: freezeSeconds,
 	})
 	census := &controller.Census{Client: s.mgr.GetClient(), Metrics: s.metrics.server, Log: s.log, Clock: clock.RealClock{}}
 	if err := s.mgr.Add(census); err != nil {

@@ -44,6 +44,16 @@ func shareMetrics() sharedMetrics {
 	return sharedMetrics{server: serverMetrics, registry: ours, stockIsUp: up}
 }
 
+// newFreezeSeconds makes the histogram of freeze windows. It has no labels: which pod was frozen for how long is in the
+// backup's log.
+func newFreezeSeconds() prometheus.Histogram {
+	return prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "velero_hook_freeze_seconds",
+		Help:    "Time from the start of a pod's first pre hook to the end of its last post hook",
+		Buckets: []float64{0.5, 1, 2.5, 5, 10, 15, 30, 60, 120, 300, 600},
+	})
+}
+
 // announcing tells when the first of Velero's server metrics is registered.
 type announcing struct {
 	prometheus.Registerer

@@ -9,6 +9,7 @@ import (
 
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	dto "github.com/prometheus/client_model/go"
 	"github.com/vmware-tanzu/velero/pkg/metrics"
 	"google.golang.org/protobuf/proto"
@@ -188,4 +189,13 @@ func TestWhoseMetricsAreOurs(t *testing.T) {
 	} {
 		NewWithT(t).Expect(isOurs(name)).To(Equal(want), name)
 	}
+}
+
+func TestFreezeSecondsIsWellFormed(t *testing.T) {
+	g := NewWithT(t)
+	registry := prometheus.NewPedanticRegistry()
+	g.Expect(registry.Register(newFreezeSeconds())).To(Succeed())
+	problems, err := testutil.GatherAndLint(registry)
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(problems).To(BeEmpty())
 }
