@@ -28,8 +28,8 @@ const grantedLabel = "lab.clipper.dev/granted"
 
 // Rights are what UserVelero may do in RBAC mode.
 type Rights struct {
-	// Role is the name of a ClusterRole that every cluster has, or a path, with a slash in it, of a YAML file or of a folder of
-	// such files with roles and their bindings. Default: BuiltInRole.
+	// Role is the name of a ClusterRole that every cluster has, or a path, with a slash in it, of a YAML file with roles and
+	// their bindings, or of a folder with a kustomization. Default: BuiltInRole.
 	Role string
 	// Without are permissions that are taken out of these roles, each as "verb resource.group", such as "watch
 	// volumesnapshots.snapshot.storage.k8s.io". RBAC can't deny, so one that a wildcard gives is an error.
@@ -87,29 +87,30 @@ func (r Rights) objects() ([]client.Object, error) {
 	return objects, nil
 }
 
-// readRBAC reads the RBAC objects of a file or folder and leaves others out.
+// readRBAC reads the RBAC objects of a file, or of the resources of a folder's kustomization, and leaves others out.
 func readRBAC(path string) ([]client.Object, error) {
-	files := []string{path}
-	if info, err := os.Stat(path); err != nil {
+	info, err := os.Stat(path)
+	if err != nil {
 		return nil, err
-	} else if info.IsDir() {
-		if files, err = filepath.Glob(filepath.Join(path, "*.yaml")); err != nil {
-			return nil, err
-		}
+	}
+	if !info.IsDir() {
+		return readRBACFile(path)
+	}
+	content, err := os.ReadFile(filepath.Join(path, "kustomization.yaml"))
+	if err != nil {
+		return nil, err
+	}
+	var kustomization struct{ Resources []string }
+	if err := yaml.Unmarshal(content, &kustomization); err != nil {
+		return nil, fmt.Errorf("reading the kustomization of %s: %w", path, err)
 	}
 	var objects []client.Object
-	for _, file := range files {
-		if filepath.Base(file) == "kustomization.yaml" {
-			continue
-		}
-		found, err := readRBACFile(file)
+	for _, resource := range kustomization.Resources {
+		found, err := readRBAC(filepath.Join(path, resource))
 		if err != nil {
-			return nil, fmt.Errorf("reading %s: %w", file, err)
+			return nil, fmt.Errorf("reading %s: %w", resource, err)
 		}
 		objects = append(objects, found...)
-	}
-	if len(objects) == 0 {
-		return nil, fmt.Errorf("there is no role in %s", path)
 	}
 	return objects, nil
 }

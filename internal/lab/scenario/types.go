@@ -237,7 +237,7 @@ type Server struct {
 
 // Rights are those of the server's service account.
 type Rights struct {
-	// Role is a ClusterRole that every cluster has, or a file or folder with roles and bindings, as a path with a slash in it,
+	// Role is a ClusterRole that every cluster has, or a file or kustomization with roles and bindings, as a path with a slash in it,
 	// relative to the scenario's file. Default cluster-admin, as "velero install" has it.
 	Role string `yaml:"role"`
 	// Without are permissions taken out of these roles, each as "verb resource.group".
