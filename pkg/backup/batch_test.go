@@ -185,7 +185,7 @@ func TestLimitOfABackup(t *testing.T) {
 				}
 				c.Expect(r.err).NotTo(HaveOccurred())
 				for _, request := range c.taker.requests() {
-					c.Expect(request.Owner).To(Equal(snapshot.Owner{Name: "nightly", UID: "backup-uid", Limit: test.limit}))
+					c.Expect(request.Owner).To(Equal(snapshot.Owner{Name: "nightly", Namespace: "velero", UID: "backup-uid", Limit: test.limit}))
 				}
 				c.Expect(c.taker.requests()).To(HaveLen(4))
 			})

@@ -91,7 +91,7 @@ func TestAClaimThatAPluginBringsInLateIsSnapshottedAndWaitedFor(t *testing.T) {
 		c.Expect(c.errors()).To(BeEmpty())
 		c.Expect(r.files()).To(ContainElements(snapshotFiles("late", true)))
 		c.Expect(position(r.files(), "persistentvolumeclaims app/late")).To(BeNumerically("<", position(r.files(), "configmaps app/settings")))
-		c.Expect(c.taker.requests()[0].Owner).To(Equal(snapshot.Owner{Name: "nightly", UID: "backup-uid", Limit: snapshot.DefaultParallelism}))
+		c.Expect(c.taker.requests()[0].Owner).To(Equal(snapshot.Owner{Name: "nightly", Namespace: "velero", UID: "backup-uid", Limit: snapshot.DefaultParallelism}))
 	})
 }
 

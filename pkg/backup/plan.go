@@ -117,7 +117,7 @@ func (r *run) planClaims(ctx context.Context, built []*itemblock.Block) error {
 	if err != nil {
 		return err
 	}
-	r.claims.owner(snapshot.Owner{Name: r.backup.Name, UID: r.backup.UID, Limit: limit})
+	r.claims.owner(snapshot.Owner{Name: r.backup.Name, Namespace: r.backup.Namespace, UID: r.backup.UID, Limit: limit})
 	return nil
 }
 

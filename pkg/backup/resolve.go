@@ -66,7 +66,7 @@ func (r *run) resolveVolumes() error {
 	}
 	r.planner = &volume.Planner{
 		Backup:  r.backup,
-		Owner:   snapshot.Owner{Name: r.backup.Name, UID: r.backup.UID},
+		Owner:   snapshot.Owner{Name: r.backup.Name, Namespace: r.backup.Namespace, UID: r.backup.UID},
 		Objects: r.objects,
 		Decider: helper,
 	}

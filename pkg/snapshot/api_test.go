@@ -369,7 +369,9 @@ func (s *apiContents) Patch(ctx context.Context, name string, _ types.PatchType,
 		return nil, err
 	}
 	err := s.api.changeContent(name, func(c *snapshotv1.VolumeSnapshotContent) {
-		c.Spec.DeletionPolicy = patch.Spec.DeletionPolicy
+		if patch.Spec.DeletionPolicy != "" {
+			c.Spec.DeletionPolicy = patch.Spec.DeletionPolicy
+		}
 		for key, value := range patch.Annotations {
 			metav1.SetMetaDataAnnotation(&c.ObjectMeta, key, value)
 		}

@@ -42,6 +42,7 @@ func (a *api) bind(key types.NamespacedName, policy snapshotv1.DeletionPolicy) s
 	content := &snapshotv1.VolumeSnapshotContent{}
 	content.Name = contentName(vs)
 	content.Spec.Driver = "driver"
+	content.Spec.Source.VolumeHandle = ptr.To("volume")
 	content.Spec.DeletionPolicy = policy
 	content.Spec.VolumeSnapshotRef = corev1.ObjectReference{Namespace: vs.Namespace, Name: vs.Name, UID: vs.UID}
 	_, _ = a.create(contentsResource, content)

@@ -30,6 +30,11 @@ const (
 	lastRetry  = 15 * time.Second
 )
 
+// AnnInstallation is the annotation of a VolumeSnapshot that says which Velero installation made it, by its namespace. Several
+// installations in one cluster must not take each other's snapshots for leftovers. An existing VolumeSnapshot without it is
+// taken over all the same; it is only never swept.
+const AnnInstallation = "velero.io/backup-namespace"
+
 // Name is the name of the VolumeSnapshot that is taken for an owner of a PVC: "velero-" and 128 bits, in hexadecimal, of
 // the SHA-256 of both UIDs. It is the same each time, so that asking again finds the first snapshot, and short enough for
 // a label value.
@@ -62,12 +67,19 @@ func desired(r Request) *snapshotv1.VolumeSnapshot {
 	labels[velerov1.BackupNameLabel] = label.GetValidName(r.Owner.Name)
 	labels[velerov1.BackupUIDLabel] = string(r.Owner.UID)
 	labels[velerov1.PVCUIDLabel] = string(r.PVCUID)
+	annotations := maps.Clone(r.Annotations)
+	if r.Owner.Namespace != "" {
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		annotations[AnnInstallation] = r.Owner.Namespace
+	}
 	return &snapshotv1.VolumeSnapshot{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:   r.Namespace,
 			Name:        Name(r.Owner.UID, r.PVCUID),
 			Labels:      labels,
-			Annotations: maps.Clone(r.Annotations),
+			Annotations: annotations,
 		},
 		Spec: snapshotv1.VolumeSnapshotSpec{
 			Source:                  snapshotv1.VolumeSnapshotSource{PersistentVolumeClaimName: ptr.To(r.PVC)},

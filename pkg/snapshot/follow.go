@@ -3,7 +3,43 @@
 
 package snapshot
 
-import "context"
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// followKey is one incarnation of a VolumeSnapshot; an unknown UID is one of its own.
+type followKey struct {
+	types.NamespacedName
+	uid types.UID
+}
+
+func (r Ref) followKey() followKey { return followKey{NamespacedName: r.key(), uid: r.UID} }
+
+// isFollowed says whether follow has a removal in hand.
+func (r *Remover) isFollowed(ref Ref) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.followed[ref.followKey()]
+}
+
+// beginFollowing returns false when the removal is followed already.
+func (r *Remover) beginFollowing(ref Ref) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.followed[ref.followKey()] {
+		return false
+	}
+	r.followed[ref.followKey()] = true
+	return true
+}
+
+func (r *Remover) endFollowing(ref Ref) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.followed, ref.followKey())
+}
 
 // follow follows removals to their end, however long a driver takes to answer, until ctx ends. It is one goroutine for all of
 // them; the tracker's watch wakes it.
@@ -13,10 +49,14 @@ func (r *Remover) follow(ctx context.Context) {
 	defer func() {
 		for s := range open {
 			r.tracker.unsubscribe(s.sub)
+			r.endFollowing(s.ref)
 		}
 	}()
 	for ctx.Err() == nil {
 		for _, ref := range r.toFollow.take() {
+			if !r.beginFollowing(ref) {
+				continue
+			}
 			s := &settling{Remover: r, ref: ref, helped: map[string]bool{}}
 			s.sub = r.tracker.subscribe(ref.key(), func() { woken.put(s) })
 			open[s] = true
@@ -26,6 +66,7 @@ func (r *Remover) follow(ctx context.Context) {
 			if open[s] && s.advance(ctx) {
 				delete(open, s)
 				r.tracker.unsubscribe(s.sub)
+				r.endFollowing(s.ref)
 				r.log.Infof("The removed VolumeSnapshot %s and its content are gone", s.ref.key())
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	"github.com/sirupsen/logrus"
@@ -68,6 +69,8 @@ type Remover struct {
 	mu sync.Mutex
 	// pending counts, by VolumeSnapshot, the removals that were announced and not asked for yet.
 	pending map[types.NamespacedName]int
+	// followed has what follow has in hand, so that asking twice costs nothing.
+	followed map[followKey]bool
 }
 
 // NewRemover makes a Remover.
@@ -80,14 +83,18 @@ func NewRemover(client Client, tracker *Tracker, opts RemoverOptions) *Remover {
 	}
 	return &Remover{
 		client: client, tracker: tracker, clock: opts.Clock, log: opts.Logger,
-		toFollow: newMailbox[Ref](), pending: map[types.NamespacedName]int{},
+		toFollow: newMailbox[Ref](), pending: map[types.NamespacedName]int{}, followed: map[followKey]bool{},
 	}
 }
 
 // pend announces a removal, so that Settle doesn't take the time before it for its end. The function returned says that
-// it has been asked for; calling it twice is harmless.
+// it has been asked for; calling it twice is harmless. The removal is followed from now on: who has seen the objects go needn't ask
+// the API whether they are gone.
 func (r *Remover) pend(ref Ref) (done func()) {
 	key := ref.key()
+	if ref.UID != "" {
+		defer r.toFollow.put(ref)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.pending[key]++
@@ -113,6 +120,11 @@ func (r *Remover) isPending(key types.NamespacedName) bool {
 // What is gone already is no error; transient API errors are retried until ctx ends. It returns when the API has taken
 // the deletions in, which isn't yet when the objects are gone; the error joins those of all refs.
 func (r *Remover) Remove(ctx context.Context, refs ...Ref) error {
+	return errors.Join(r.removeAll(ctx, refs)...)
+}
+
+// removeAll is Remove with the error of each ref, nil for those that went well.
+func (r *Remover) removeAll(ctx context.Context, refs []Ref) []error {
 	errs := make([]error, len(refs))
 	var group errgroup.Group
 	group.SetLimit(maxRemovers)
@@ -125,7 +137,7 @@ func (r *Remover) Remove(ctx context.Context, refs ...Ref) error {
 		})
 	}
 	_ = group.Wait() // the errors are in errs
-	return errors.Join(errs...)
+	return errs
 }
 
 func (r *Remover) remove(ctx context.Context, ref Ref) error {
@@ -171,7 +183,7 @@ func (r *Remover) makeFollow(ctx context.Context, content *snapshotv1.VolumeSnap
 	if content == nil || content.Spec.DeletionPolicy == snapshotv1.VolumeSnapshotContentDelete {
 		return nil
 	}
-	return r.patchContent(ctx, content, nil)
+	return r.patchContent(ctx, content, contentPatch{policy: snapshotv1.VolumeSnapshotContentDelete})
 }
 
 // deleteSnapshot reports gone when there is no such VolumeSnapshot, or only a later one of the same name.
@@ -196,8 +208,9 @@ func isGone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsCo
 // deleteOrphan deletes a content whose VolumeSnapshot is gone. The mark comes first: without it the sidecar would let the
 // object go, or keep it, and leave the physical snapshot.
 func (r *Remover) deleteOrphan(ctx context.Context, content *snapshotv1.VolumeSnapshotContent) error {
+	patch := contentPatch{policy: snapshotv1.VolumeSnapshotContentDelete, annotations: map[string]string{annBeingDeleted: "yes"}}
 	if content.Annotations[annBeingDeleted] == "" || content.Spec.DeletionPolicy != snapshotv1.VolumeSnapshotContentDelete {
-		if err := r.patchContent(ctx, content, map[string]string{annBeingDeleted: "yes"}); err != nil {
+		if err := r.patchContent(ctx, content, patch); err != nil {
 			return err
 		}
 	}
@@ -217,11 +230,37 @@ func (r *Remover) deleteOrphan(ctx context.Context, content *snapshotv1.VolumeSn
 	return nil
 }
 
-// patchContent sets the deletion policy to Delete and adds annotations; a content that is gone is no error.
-func (r *Remover) patchContent(ctx context.Context, content *snapshotv1.VolumeSnapshotContent, annotations map[string]string) error {
-	change := map[string]any{"spec": map[string]any{"deletionPolicy": snapshotv1.VolumeSnapshotContentDelete}}
-	if len(annotations) > 0 {
-		change["metadata"] = map[string]any{"annotations": annotations}
+// protect sets the deletion policy to Retain: the physical snapshot stays, whatever is deleted.
+func (r *Remover) protect(ctx context.Context, content *snapshotv1.VolumeSnapshotContent) error {
+	if content == nil || content.Spec.DeletionPolicy == snapshotv1.VolumeSnapshotContentRetain {
+		return nil
+	}
+	return r.patchContent(ctx, content, contentPatch{policy: snapshotv1.VolumeSnapshotContentRetain})
+}
+
+// nudge makes the sidecar look at a content again: it does so for a change of annotations that aren't its own. The deletion
+// policy stays as it is, so it is harmless whoever asked for the deletion.
+func (r *Remover) nudge(ctx context.Context, content *snapshotv1.VolumeSnapshotContent) error {
+	now := r.clock.Now().UTC().Format(time.RFC3339)
+	return r.patchContent(ctx, content, contentPatch{annotations: map[string]string{annNudge: now}})
+}
+
+// contentPatch is a change of a VolumeSnapshotContent. Empty fields leave things as they are.
+type contentPatch struct {
+	policy      snapshotv1.DeletionPolicy
+	annotations map[string]string
+}
+
+// patchContent changes a content; one that is gone is no error.
+func (r *Remover) patchContent(ctx context.Context, content *snapshotv1.VolumeSnapshotContent, patch contentPatch) error {
+	change := map[string]any{}
+	doing := "annotating VolumeSnapshotContent " + content.Name
+	if patch.policy != "" {
+		change["spec"] = map[string]any{"deletionPolicy": patch.policy}
+		doing = fmt.Sprintf("setting the deletion policy of VolumeSnapshotContent %s to %s", content.Name, patch.policy)
+	}
+	if len(patch.annotations) > 0 {
+		change["metadata"] = map[string]any{"annotations": patch.annotations}
 	}
 	body, err := json.Marshal(change)
 	if err != nil {
@@ -232,7 +271,7 @@ func (r *Remover) patchContent(ctx context.Context, content *snapshotv1.VolumeSn
 		return err
 	})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("setting the deletion policy of VolumeSnapshotContent %s to Delete: %w", content.Name, err)
+		return fmt.Errorf("%s: %w", doing, err)
 	}
 	return nil
 }

@@ -28,6 +28,9 @@ type Owner struct {
 	Name string
 	// UID of the backup.
 	UID types.UID
+	// Namespace of the backup: that of the Velero installation. It is put on the VolumeSnapshot as an annotation, and only
+	// that installation sweeps it. Without one nobody does.
+	Namespace string
 	// Limit on what this owner may have in flight at once; zero means no limit of its own. It can only lower the
 	// limit of the Taker.
 	Limit int

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // lastLookTimeout bounds the requests by which Settle finds out, after its context ended, what is left.
@@ -77,22 +78,33 @@ type settling struct {
 	sub *subscription
 	// helped has what was done already, so that each help is given once.
 	helped map[string]bool
+	// snapshotUID and contentUID are of the objects as they were seen.
+	snapshotUID, contentUID types.UID
 	// failed is why a help didn't work.
 	failed error
 }
 
 // advance looks where the removal stands, and returns true when it has come to its end.
 func (s *settling) advance(ctx context.Context) bool {
-	if s.isPending(s.ref.key()) {
-		return false // its end wakes us
-	}
 	vs, content := s.tracker.look(s.ref.key(), s.ref.UID)
 	if content != nil && s.ref.ContentName == "" {
 		s.ref.ContentName = content.Name
 	}
+	if vs != nil {
+		s.snapshotUID = vs.UID
+	}
+	if content != nil {
+		s.contentUID = content.UID
+	}
+	if s.isPending(s.ref.key()) {
+		return false // its end wakes us
+	}
 	if vs != nil || content != nil {
 		s.help(ctx, vs, content)
 		return false
+	}
+	if s.tracker.sawDeletion(s.sub, s.snapshotUID) && s.tracker.sawDeletion(s.sub, s.contentUID) {
+		return true
 	}
 	// The cache may not have heard of the objects yet: only the API knows that they are gone.
 	vs, content, err := s.live(ctx)
@@ -131,11 +143,6 @@ func (s *settling) help(ctx context.Context, vs *snapshotv1.VolumeSnapshot, cont
 // (kubernetes-csi/external-snapshotter#1388, as of v8.7.0).
 func isForgotten(content *snapshotv1.VolumeSnapshotContent) bool {
 	return content.DeletionTimestamp != nil && handleOf(content) != "" && content.Annotations[annBeingCreated] == ""
-}
-
-// nudge makes the sidecar look at a content again: it does so for a change of annotations that aren't its own.
-func (s *settling) nudge(ctx context.Context, content *snapshotv1.VolumeSnapshotContent) error {
-	return s.patchContent(ctx, content, map[string]string{annNudge: s.clock.Now().UTC().Format(time.RFC3339)})
 }
 
 func (s *settling) once(what string) bool {
