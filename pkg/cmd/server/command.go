@@ -6,6 +6,7 @@ package server
 import (
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
@@ -19,6 +20,11 @@ const ParallelismFlag = "csi-snapshot-parallelism"
 // DriverParallelismFlag says how many of them may be for single CSI drivers.
 const DriverParallelismFlag = "csi-snapshot-driver-parallelism"
 
+// SweepIntervalFlag says how often snapshots that are left over are looked for.
+const SweepIntervalFlag = "csi-snapshot-sweep-interval"
+
+const defaultSweepInterval = 10 * time.Minute
+
 // Extend turns Velero's server command into one that can run the parallel engine. All flags keep their meaning.
 func Extend(stock *cobra.Command) {
 	settings := follow(stock)
@@ -28,6 +34,9 @@ func Extend(stock *cobra.Command) {
 	stock.Flags().Var(&settings.driverLimits, DriverParallelismFlag,
 		"How many CSI snapshots of single CSI drivers may be in flight, within --"+ParallelismFlag+", such as "+
 			"ebs.csi.aws.com=20,rbd.csi.ceph.com=5. A driver that throttles is asked less by itself.")
+	stock.Flags().DurationVar(&settings.sweepInterval, SweepIntervalFlag, defaultSweepInterval,
+		"How often CSI snapshots that are left over of failed backups are looked for and removed, beside the look at every start. "+
+			"0 switches it off.")
 
 	// Velero's server has some fifty flags. Listing them after each error would drown the error.
 	stock.SilenceUsage = true

@@ -49,7 +49,7 @@ func (s *second) controllers() error {
 			return fmt.Errorf("setting up controller %s: %w", name, err)
 		}
 	}
-	return nil
+	return s.sweeping(tracker)
 }
 
 // reconciler is what Velero's constructors and ours return.

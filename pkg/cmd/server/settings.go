@@ -6,6 +6,7 @@ package server
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -22,6 +23,8 @@ type settings struct {
 	config       *config.Config
 	parallelism  snapshot.Parallelism
 	driverLimits snapshot.DriverLimits
+	// sweepInterval is how often snapshots that are left over are looked for; 0 means never.
+	sweepInterval time.Duration
 }
 
 // follow returns settings that are set together with the flags of Velero's server command.

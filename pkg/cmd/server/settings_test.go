@@ -80,11 +80,11 @@ func TestBadValueIsNotFollowed(t *testing.T) {
 	g.Expect(followed.config.ClientBurst).To(Equal(100))
 }
 
-func TestHelpIsStocksAndOneFlag(t *testing.T) {
+func TestHelpIsStocksAndOurFlags(t *testing.T) {
 	g := NewWithT(t)
 	plain, extended := newStock(), newStock()
 	Extend(extended.server)
-	isOurs := func(line string) bool { return strings.Contains(line, "--"+ParallelismFlag) }
+	isOurs := func(line string) bool { return strings.Contains(line, "--csi-snapshot-") }
 	var before, after []string
 	for line := range strings.Lines(plain.server.Flags().FlagUsages()) {
 		before = append(before, strings.Join(strings.Fields(line), " "))

@@ -1,0 +1,138 @@
+// Copyright The Clipper Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"fmt"
+
+	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
+	velerocontroller "github.com/vmware-tanzu/velero/pkg/controller"
+	"github.com/vmware-tanzu/velero/pkg/label"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+	crclient "sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/velero-clipper/clipper/pkg/snapshot"
+)
+
+// sweeping sets up the sweep of snapshots that are left over. It looks at once when a backup has failed.
+func (s *second) sweeping(tracker velerocontroller.BackupTracker) error {
+	sweeper := snapshot.NewSweeper(snapshot.SweeperDeps{
+		Tracker: s.snapshots.tracker,
+		Remover: s.snapshots.remover,
+		Owners: &owners{
+			cached: s.mgr.GetClient(), live: s.uncached, namespace: s.factory.Namespace(), running: tracker,
+		},
+		Namespace: s.factory.Namespace(),
+		Interval:  s.settings.sweepInterval,
+		Clock:     clock.RealClock{},
+		Logger:    s.log.WithField("component", "snapshots"),
+	})
+	if err := s.metrics.registry.Register(sweeper.Metrics()); err != nil {
+		return fmt.Errorf("registering the metric of the snapshot sweep: %w", err)
+	}
+	return s.mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		backups, err := s.mgr.GetCache().GetInformer(ctx, &velerov1.Backup{})
+		if err != nil {
+			return fmt.Errorf("watching backups for the snapshot sweep: %w", err)
+		}
+		if _, err := backups.AddEventHandler(onFailure(sweeper.Wake)); err != nil {
+			return fmt.Errorf("watching backups for the snapshot sweep: %w", err)
+		}
+		return sweeper.Start(ctx)
+	}))
+}
+
+// onFailure calls do when a Backup turns Failed.
+func onFailure(do func()) toolscache.ResourceEventHandler {
+	failed := func(obj any) bool {
+		b, ok := obj.(*velerov1.Backup)
+		return ok && b.Status.Phase == velerov1.BackupPhaseFailed
+	}
+	return toolscache.ResourceEventHandlerFuncs{
+		UpdateFunc: func(before, after any) {
+			if failed(after) && !failed(before) {
+				do()
+			}
+		},
+	}
+}
+
+// running is the part of Velero's tracker of running backups that is needed here.
+type running interface {
+	Contains(namespace, name string) bool
+}
+
+// owners tells the sweep how the backups of this installation stand. It implements snapshot.Owners.
+type owners struct {
+	cached, live crclient.Reader
+	namespace    string
+	running      running
+}
+
+// Cached implements snapshot.Owners with the manager's cache.
+func (o *owners) Cached(ctx context.Context, id snapshot.OwnerID) (snapshot.OwnerState, error) {
+	return o.search(ctx, o.cached, id)
+}
+
+// Live implements snapshot.Owners. A backup is read by its name; when only the shortened form of that is known and the cache
+// doesn't know the backup, all are listed.
+func (o *owners) Live(ctx context.Context, id snapshot.OwnerID) (snapshot.OwnerState, error) {
+	if len(id.Label) >= validation.LabelValueMaxLength {
+		return o.search(ctx, o.live, id)
+	}
+	found := new(velerov1.Backup)
+	err := o.live.Get(ctx, crclient.ObjectKey{Namespace: o.namespace, Name: id.Label}, found)
+	switch {
+	case apierrors.IsNotFound(err):
+		return snapshot.OwnerGone, nil
+	case err != nil:
+		return snapshot.OwnerUnknown, fmt.Errorf("reading Backup %s/%s: %w", o.namespace, id.Label, err)
+	case id.UID != "" && found.UID != id.UID:
+		return snapshot.OwnerGone, nil
+	}
+	return o.state(found), nil
+}
+
+func (o *owners) search(ctx context.Context, in crclient.Reader, id snapshot.OwnerID) (snapshot.OwnerState, error) {
+	var backups velerov1.BackupList
+	if err := in.List(ctx, &backups, crclient.InNamespace(o.namespace), crclient.UnsafeDisableDeepCopy); err != nil {
+		return snapshot.OwnerUnknown, fmt.Errorf("listing the backups in %s: %w", o.namespace, err)
+	}
+	for i := range backups.Items {
+		b := &backups.Items[i]
+		if id.UID != "" && b.UID == id.UID || id.UID == "" && label.GetValidName(b.Name) == id.Label {
+			return o.state(b), nil
+		}
+	}
+	return snapshot.OwnerGone, nil
+}
+
+// state says what a phase means for the snapshots. A backup that has failed validation has none; if one says that it is its own,
+// something is wrong, and it stays.
+func (o *owners) state(b *velerov1.Backup) snapshot.OwnerState {
+	isRunning := o.running.Contains(b.Namespace, b.Name)
+	switch b.Status.Phase {
+	case "", velerov1.BackupPhaseNew, velerov1.BackupPhaseQueued, velerov1.BackupPhaseReadyToStart, velerov1.BackupPhaseInProgress,
+		velerov1.BackupPhaseWaitingForPluginOperations, velerov1.BackupPhaseWaitingForPluginOperationsPartiallyFailed,
+		velerov1.BackupPhaseFinalizing, velerov1.BackupPhaseFinalizingPartiallyFailed, velerov1.BackupPhaseDeleting:
+		return snapshot.OwnerRunning
+	case velerov1.BackupPhaseFailed:
+		if isRunning {
+			return snapshot.OwnerEnding
+		}
+		return snapshot.OwnerFailed
+	case velerov1.BackupPhaseCompleted, velerov1.BackupPhasePartiallyFailed:
+		if isRunning {
+			return snapshot.OwnerRunning
+		}
+		return snapshot.OwnerFinished
+	default:
+		return snapshot.OwnerUnknown
+	}
+}
