@@ -5,6 +5,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 
@@ -13,10 +14,19 @@ import (
 	"github.com/velero-clipper/clipper/pkg/cmd"
 )
 
+// status is the exit status for an error: 1, unless the command has a meaning for others.
+func status(err error) int {
+	var with interface{ ExitStatus() int }
+	if errors.As(err, &with) {
+		return with.ExitStatus()
+	}
+	return 1
+}
+
 func main() {
 	err := cmd.NewCommand(filepath.Base(os.Args[0])).Execute()
 	klog.Flush()
 	if err != nil {
-		os.Exit(1)
+		os.Exit(status(err))
 	}
 }

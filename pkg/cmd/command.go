@@ -7,10 +7,12 @@ import (
 	"github.com/spf13/cobra"
 	velerocmd "github.com/vmware-tanzu/velero/pkg/cmd/velero"
 
+	"github.com/velero-clipper/clipper/pkg/cmd/preflight"
 	"github.com/velero-clipper/clipper/pkg/cmd/server"
 )
 
-// NewCommand returns the root command. Everything but the server is Velero's, untouched.
+// NewCommand returns the root command. Velero's own commands are untouched but for the server; ours stand beside them. An error
+// with a method ExitStatus says what the process is to end with instead of 1.
 func NewCommand(name string) *cobra.Command {
 	root := velerocmd.NewCommand(name)
 	for _, command := range root.Commands() {
@@ -18,5 +20,6 @@ func NewCommand(name string) *cobra.Command {
 			server.Extend(command)
 		}
 	}
+	root.AddCommand(preflight.NewCommand())
 	return root
 }

@@ -80,7 +80,7 @@ type snapshots struct {
 // runSecond runs the second half until ctx ends, and waits for what it began.
 func runSecond(ctx context.Context, deps secondDeps) error {
 	s := &second{secondDeps: deps}
-	for _, build := range []func() error{s.clients, s.manager, s.velero, s.snapshotting, s.controllers} {
+	for _, build := range []func() error{s.clients, s.manager, s.velero, s.snapshotting, s.controllers, s.preflight} {
 		if err := build(); err != nil {
 			return fmt.Errorf("building the backup controllers: %w", err)
 		}

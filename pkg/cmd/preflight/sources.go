@@ -1,0 +1,78 @@
+// Copyright The Clipper Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package preflight
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"github.com/vmware-tanzu/velero/pkg/client"
+
+	"github.com/velero-clipper/clipper/pkg/preflight"
+)
+
+// qps and burst let the fifty or so requests through at once.
+const qps, burst = 50, 100
+
+// clusterSources reads from the cluster that the command line names.
+func clusterSources(c *cobra.Command) sources {
+	return func(account string) (preflight.Sources, error) {
+		factory, err := factoryFor(c)
+		if err != nil {
+			return preflight.Sources{}, err
+		}
+		out, err := SourcesFrom(factory)
+		if err != nil || account == "" {
+			return out, err
+		}
+		namespace, name, ok := strings.Cut(account, "/")
+		if !ok || namespace == "" || name == "" {
+			return preflight.Sources{}, fmt.Errorf("--as-service-account=%s is no namespace/name, such as velero/velero", account)
+		}
+		kube, err := factory.KubeClient()
+		if err != nil {
+			return preflight.Sources{}, err
+		}
+		out.Access = preflight.ServiceAccount{Authorization: kube.AuthorizationV1(), Namespace: namespace, Name: name}
+		return out, nil
+	}
+}
+
+// SourcesFrom reads with the rights that the factory's clients have, past any cache.
+func SourcesFrom(factory client.Factory) (preflight.Sources, error) {
+	kube, errKube := factory.KubeClient()
+	cluster, errCluster := factory.KubebuilderClient()
+	if err := errors.Join(errKube, errCluster); err != nil {
+		return preflight.Sources{}, err
+	}
+	return preflight.Sources{
+		Cluster:   cluster,
+		Discovery: kube.Discovery(),
+		Access:    preflight.Self{Authorization: kube.AuthorizationV1(), Authentication: kube.AuthenticationV1()},
+		Namespace: factory.Namespace(),
+	}, nil
+}
+
+// factoryFor makes a factory of our own that is set as the root command's is: Velero hands that one out to its own commands only.
+func factoryFor(c *cobra.Command) (client.Factory, error) {
+	config, err := client.LoadConfig()
+	if err != nil {
+		return nil, fmt.Errorf("reading Velero's client configuration: %w", err)
+	}
+	factory := client.NewFactory("velero-preflight", config)
+	flags := pflag.NewFlagSet(c.Name(), pflag.ContinueOnError)
+	factory.BindFlags(flags)
+	var errs []error
+	flags.VisitAll(func(flag *pflag.Flag) {
+		if given := c.Flag(flag.Name); given != nil && given.Changed {
+			errs = append(errs, flag.Value.Set(given.Value.String()))
+		}
+	})
+	factory.SetClientQPS(qps)
+	factory.SetClientBurst(burst)
+	return factory, errors.Join(errs...)
+}
