@@ -13,8 +13,9 @@ const (
 	firstWindow = 10
 	// widest bounds the window; it is as good as none.
 	widest = 1 << 20
-	// widenAfter is how long a full window must go by without a refusal before it becomes widenBy times as wide.
-	widenAfter = 500 * time.Millisecond
+	// widenAfter is how long a full window must go by without a refusal before it becomes widenBy times as wide. An answer
+	// takes a second to get here through the sidecar and the API, more on a busy cluster.
+	widenAfter = 2 * time.Second
 	widenBy    = 4
 
 	// episodeLength is how long refusals belong together: they answer what was asked before the first of them was known.
@@ -171,7 +172,7 @@ func (p *pace) refuse(now time.Time, inFlight int, before bool) (began bool) {
 		p.episode, p.asked, p.flying, p.refused, p.learning = now, p.starts.within(now, time.Second), inFlight, 0, first
 	}
 	p.refused++
-	accepted := max(1, float64(p.asked-p.refused))
+	accepted := p.accepted(now)
 	switch {
 	case first:
 		p.rate, p.limit = accepted, float64(inFlight)
@@ -185,6 +186,15 @@ func (p *pace) refuse(now time.Time, inFlight int, before bool) (began bool) {
 	// The sidecar asks again by itself, and needs a place in the row for that.
 	p.reserve(now.Add(firstBackoff))
 	return began
+}
+
+// accepted estimates the rate that the driver takes, from what it has answered in this episode.
+func (p *pace) accepted(now time.Time) float64 {
+	rate := float64(p.asked - p.refused)
+	if delivered := p.cuts.within(now, time.Second); delivered > 0 && p.flying > firstWindow {
+		rate = min(rate, float64(delivered)) // much of what was asked isn't answered yet
+	}
+	return max(1, rate)
 }
 
 // cut takes in a success, that long after the creation; refused says that the driver had refused it before.
