@@ -42,8 +42,12 @@ type driverLimit struct {
 // A full server is never made fuller: nothing is taken back from those already in flight.
 func next(snapshots []candidate, turns map[types.UID]uint64, lim limits) []int {
 	p := newPlan(snapshots, turns, lim)
+	if reached(p.total, lim.server) {
+		return nil // most events of a full server end here
+	}
+	byPriority := lanesOf(snapshots)
 	for _, priority := range []Priority{Frozen, Batch} {
-		lanes := lanesOf(snapshots, priority)
+		lanes := byPriority[priority]
 		for lane := p.best(lanes); lane != nil; lane = p.best(lanes) {
 			p.start(lane)
 		}
@@ -54,25 +58,31 @@ func next(snapshots []candidate, turns map[types.UID]uint64, lim limits) []int {
 // lane is the queue of one owner's snapshots of one driver: the finest part in which order is fixed.
 type lane struct{ queue []int }
 
-func lanesOf(snapshots []candidate, priority Priority) []*lane {
+func lanesOf(snapshots []candidate) map[Priority][]*lane {
 	type key struct {
-		owner  types.UID
-		driver string
+		priority Priority
+		owner    types.UID
+		driver   string
 	}
-	byKey := map[key]*lane{}
-	var lanes []*lane
+	byKey, byPriority := map[key]*lane{}, map[Priority][]*lane{}
+	var last key
+	var current *lane
 	for i, s := range snapshots {
-		if s.inFlight || s.priority != priority {
+		if s.inFlight {
 			continue
 		}
-		k := key{s.owner, s.driver}
-		if byKey[k] == nil {
-			byKey[k] = &lane{}
-			lanes = append(lanes, byKey[k])
+		// Neighbours mostly share a lane.
+		if k := (key{s.priority, s.owner, s.driver}); current == nil || k != last {
+			last, current = k, byKey[k]
+			if current == nil {
+				current = &lane{}
+				byKey[k] = current
+				byPriority[s.priority] = append(byPriority[s.priority], current)
+			}
 		}
-		byKey[k].queue = append(byKey[k].queue, i)
+		current.queue = append(current.queue, i)
 	}
-	return lanes
+	return byPriority
 }
 
 // plan is the state of one call of next.
