@@ -24,7 +24,7 @@ import (
 
 var errForbidden = apierrors.NewForbidden(schema.GroupResource{Resource: "things"}, "", errors.New("no"))
 
-func scheme() *runtime.Scheme {
+var scheme = sync.OnceValue(func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, snapshotv1.AddToScheme, velerov1.AddToScheme,
@@ -34,7 +34,7 @@ func scheme() *runtime.Scheme {
 		}
 	}
 	return s
-}
+})
 
 // cluster is a Cluster that gives lists in pages, as an API server does, and can refuse kinds.
 type cluster struct {

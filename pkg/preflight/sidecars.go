@@ -49,11 +49,15 @@ func checkSidecars(s *State) []Finding {
 	if len(drivers) <= unknown {
 		return out // each may have one of those that name no driver
 	}
+	seen := "no csi-snapshotter sidecar was found"
+	if len(sidecars) > 0 {
+		seen = fmt.Sprintf("of the %d csi-snapshotter sidecars that were found none is seen to be for it", len(sidecars))
+	}
 	for _, driver := range drivers {
 		out = append(out, Finding{
 			Severity: Warning, Reason: "SidecarNotFound", Object: "CSIDriver " + driver,
-			Message: fmt.Sprintf("CSI driver %s has %d volumes, and none of the %d csi-snapshotter sidecars that were found is seen to be for it: unless it runs out of sight, "+
-				"as on some managed clusters, no snapshot of them is ever taken.", driver, s.Volumes.Value.CSI[driver], len(sidecars)),
+			Message: fmt.Sprintf("CSI driver %s has %d volumes, and %s: unless one runs out of sight, as on some managed clusters, no snapshot of them is ever taken.",
+				driver, s.Volumes.Value.CSI[driver], seen),
 			Fix: "add a csi-snapshotter container (image registry.k8s.io/sig-storage/csi-snapshotter:" + wantedTag + ") to the controller pods of driver " + driver,
 		})
 	}

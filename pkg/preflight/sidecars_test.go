@@ -4,10 +4,15 @@
 package preflight
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/velero-clipper/clipper/pkg/snapshot"
 )
@@ -169,6 +174,36 @@ func TestCheckControllers(t *testing.T) {
 	g.Expect(reasons(checkControllers(stateWith(map[string]int{"a": 1})))).To(Equal([]string{"warning SnapshotControllerNotFound"}))
 	g.Expect(reasons(checkControllers(stateWith(nil)))).To(BeEmpty())
 	g.Expect(reasons(checkControllers(&State{Workloads: Answer[[]Workload]{Err: errForbidden}}))).To(Equal([]string{"info NotReadable"}))
+}
+
+// TestFixesWork applies the fix of a finding, and asks again.
+func TestFixesWork(t *testing.T) {
+	for name, pod := range map[string]corev1.PodSpec{
+		"without args": container("csi-snapshotter", newest),
+		"with others":  container("csi-snapshotter", newest, "--v=5"),
+		"with too low": container("csi-snapshotter", newest, "--kube-api-qps=5", "--v=5", "--kube-api-burst", "10"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			c := newCluster(deployment("csi", "x", pod))
+			c.volumes = []corev1.PersistentVolume{}
+			for i := range 100 {
+				c.volumes = append(c.volumes, volume(fmt.Sprint(i), "d.csi"))
+			}
+			sources := Sources{Cluster: c, Discovery: servesAll, Namespace: "velero"}
+			before, err := Read(t.Context(), sources)
+			g.Expect(err).NotTo(HaveOccurred())
+			found := checkSidecars(before)
+			g.Expect(reasons(found)).To(ContainElement("warning LowAPIRate"))
+
+			_, patch, ok := strings.Cut(strings.TrimSuffix(found[0].Fix, "'"), "-p '")
+			g.Expect(ok).To(BeTrue())
+			g.Expect(c.Patch(t.Context(), deployment("csi", "x", pod), client.RawPatch(types.JSONPatchType, []byte(patch)))).To(Succeed())
+			after, err := Read(t.Context(), sources)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(reasons(checkSidecars(after))).To(Equal([]string{"info APIRate", "info FewerWorkersThanSnapshots"}))
+		})
+	}
 }
 
 func TestPatchFlags(t *testing.T) {

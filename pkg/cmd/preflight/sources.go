@@ -44,10 +44,13 @@ func clusterSources(c *cobra.Command) sources {
 
 // SourcesFrom reads with the rights that the factory's clients have, past any cache.
 func SourcesFrom(factory client.Factory) (preflight.Sources, error) {
-	kube, errKube := factory.KubeClient()
-	cluster, errCluster := factory.KubebuilderClient()
-	if err := errors.Join(errKube, errCluster); err != nil {
+	kube, err := factory.KubeClient()
+	if err != nil {
 		return preflight.Sources{}, err
+	}
+	cluster, err := factory.KubebuilderClient()
+	if err != nil {
+		return preflight.Sources{}, fmt.Errorf("making a client for the cluster: %w", err)
 	}
 	return preflight.Sources{
 		Cluster:   cluster,
