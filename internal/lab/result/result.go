@@ -238,7 +238,7 @@ type APIFaults struct {
 // Metrics are the server's own figures, read from its /metrics four times a second from the first backup until the cluster
 // is at rest: what lasts less than a quarter of a second may be missed. Only the families velero_csi_... and
 // velero_hook_... are in it. The keys are written name{label="value",other="value"}, labels in order, without braces where there is
-// none; a histogram has two, with _count and _sum behind its name.
+// none; a histogram has two, with _count and _sum behind its name. What is infinite, such as a limit that there is not, is left out.
 type Metrics struct {
 	// Samples is how often the metrics were read.
 	Samples int `json:"samples"`

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -37,7 +38,7 @@ type metricsRecord struct {
 	changes []limitChange
 }
 
-// limitChange is a new in-flight limit of a driver.
+// limitChange is a new in-flight limit of a driver; infinite when there is none.
 type limitChange struct {
 	at       time.Time
 	driver   string
@@ -76,8 +77,12 @@ func (r *run) sampleOnce(ctx context.Context) {
 // add takes a reading in. Who waits on the board waits for none of this, so nobody is woken.
 func (m *metricsRecord) add(values map[string]float64, now time.Time) {
 	m.samples++
-	m.final = values
+	m.final = maps.Clone(values)
 	for key, value := range values {
+		if math.IsInf(value, 0) {
+			delete(m.final, key) // no number in JSON, and no peak that tells anything
+			continue
+		}
 		if peak, seen := m.peaks[key]; !seen || value > peak {
 			m.peaks[key] = value
 		}
@@ -90,7 +95,10 @@ func (m *metricsRecord) add(values map[string]float64, now time.Time) {
 	}
 	for _, driver := range slices.Sorted(maps.Keys(limits)) {
 		before, known := m.limits[driver]
-		if !known || before != limits[driver] {
+		if !known {
+			before = math.Inf(1)
+		}
+		if before != limits[driver] {
 			m.changes = append(m.changes, limitChange{at: now, driver: driver, from: before, to: limits[driver]})
 		}
 	}
@@ -111,7 +119,7 @@ func flatten(families server.Metrics) map[string]float64 {
 				continue
 			}
 			value := metric.GetCounter().GetValue() + metric.GetGauge().GetValue() + metric.GetUntyped().GetValue()
-			if !math.IsNaN(value) && !math.IsInf(value, 0) { // JSON has neither
+			if !math.IsNaN(value) {
 				out[name+labels] = value
 			}
 		}
@@ -136,6 +144,13 @@ func (a *analysis) metrics() {
 	m := a.rec.metrics
 	a.out.Metrics = result.Metrics{Samples: m.samples, Final: maps.Clone(m.final), Peaks: maps.Clone(m.peaks)}
 	for _, change := range m.changes {
-		a.event(change.at, result.KindDriver, change.driver, fmt.Sprintf("in-flight limit %g (was %g)", change.to, change.from))
+		a.event(change.at, result.KindDriver, change.driver, fmt.Sprintf("in-flight limit %s (was %s)", limitText(change.to), limitText(change.from)))
 	}
+}
+
+func limitText(limit float64) string {
+	if math.IsInf(limit, 0) {
+		return "none"
+	}
+	return strconv.FormatFloat(limit, 'g', -1, 64)
 }

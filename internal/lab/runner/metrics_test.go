@@ -52,17 +52,17 @@ func TestMetricsInTheResult(t *testing.T) {
 	rec.origin = origin
 	limit := limitFamily + `{driver="a"}`
 	for i, values := range []map[string]float64{
-		{limit: 0, "x": 1}, {limit: 8, "x": 5}, {limit: 8, "x": 2}, {limit: 4},
+		{limit: math.Inf(1), "x": 1}, {limit: 8, "x": 5}, {limit: 8, "x": 2}, {limit: 4}, {limit: math.Inf(1), "x": 3},
 	} {
 		rec.metrics.add(values, origin.Add(time.Duration(i)*time.Second))
 	}
 	out := analyse(rec, &scenario.Scenario{})
 	g.Expect(out.Metrics).To(Equal(result.Metrics{
-		Samples: 4, Final: map[string]float64{limit: 4}, Peaks: map[string]float64{limit: 8, "x": 5},
+		Samples: 5, Final: map[string]float64{"x": 3}, Peaks: map[string]float64{limit: 8, "x": 5},
 	}))
 	g.Expect(out.Timeline).To(Equal([]result.Event{
-		{At: 0, Kind: result.KindDriver, Object: "a", Message: "in-flight limit 0 (was 0)"},
-		{At: 1, Kind: result.KindDriver, Object: "a", Message: "in-flight limit 8 (was 0)"},
+		{At: 1, Kind: result.KindDriver, Object: "a", Message: "in-flight limit 8 (was none)"},
 		{At: 3, Kind: result.KindDriver, Object: "a", Message: "in-flight limit 4 (was 8)"},
+		{At: 4, Kind: result.KindDriver, Object: "a", Message: "in-flight limit none (was 4)"},
 	}))
 }
