@@ -81,7 +81,7 @@ func CountFile(path string, filter Filter) (Counts, error) {
 // writing it, or was killed there.
 func Count(log io.Reader, filter Filter) (Counts, error) {
 	counts := newCounts()
-	seen := map[string]bool{}
+	seen, refused := map[string]bool{}, map[string]bool{}
 	lines := bufio.NewReaderSize(log, 64<<10)
 	for number := 1; ; number++ {
 		line, err := lines.ReadBytes('\n')
@@ -100,6 +100,10 @@ func Count(log io.Reader, filter Filter) (Counts, error) {
 		}
 		if filter.selects(e) {
 			counts.add(e, seen[e.AuditID])
+			if e.ResponseStatus.Code == http.StatusForbidden && !refused[e.AuditID] {
+				refused[e.AuditID] = true // the stages of one request each carry the code
+				counts.Forbidden[e.Verb+" "+e.resource()]++
+			}
 			seen[e.AuditID] = true
 		}
 	}
@@ -127,13 +131,10 @@ func (c *Counts) add(e event, seen bool) {
 	if e.ResponseStatus.Code == http.StatusTooManyRequests {
 		c.Throttled++
 	}
-	resource := e.resource()
-	if e.ResponseStatus.Code == http.StatusForbidden {
-		c.Forbidden[e.Verb+" "+resource]++
-	}
 	if seen {
 		return
 	}
+	resource := e.resource()
 	c.Total++
 	c.ByVerb[e.Verb]++
 	c.ByResource[resource]++

@@ -34,6 +34,18 @@ func at(s string) time.Time {
 	return t
 }
 
+func TestCountsWhatWasForbidden(t *testing.T) {
+	g := NewWithT(t)
+	const refused = `{"auditID":"1","verb":"watch","objectRef":{"resource":"pods"},"responseStatus":{"code":403}}
+{"auditID":"1","verb":"watch","objectRef":{"resource":"pods"},"responseStatus":{"code":403}}
+{"auditID":"2","verb":"list","objectRef":{"resource":"pods"},"responseStatus":{"code":200}}
+`
+	counts, err := audit.Count(strings.NewReader(refused), audit.Filter{})
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(counts.Forbidden).To(Equal(map[string]int{"watch pods": 1}))
+	g.Expect(counts.Total).To(Equal(2))
+}
+
 func TestCount(t *testing.T) {
 	tests := []struct {
 		name      string
