@@ -95,6 +95,8 @@ type sighting struct {
 	owner   OwnerState
 	// announced: the Taker is about to remove it.
 	announced bool
+	// followed: its removal is followed to the end.
+	followed bool
 	now       time.Time
 }
 
@@ -150,10 +152,9 @@ func leftover(s sighting) decision {
 	switch {
 	case s.announced:
 		return decision{step: waitFor}
+	case s.followed && s.vs.DeletionTimestamp != nil:
+		return removing(s, s.vs)
 	case s.owner == OwnerFailed, s.owner == OwnerGone && !isRecorded(s.vs):
-		if isLong(s.vs, s.now) {
-			return decision{step: finish, kind: kindRemoving}
-		}
 		return decision{step: finish}
 	case isOnItsWay(s):
 		return removing(s, s.vs)

@@ -80,6 +80,8 @@ type settling struct {
 	helped map[string]bool
 	// snapshotUID and contentUID are of the objects as they were seen.
 	snapshotUID, contentUID types.UID
+	// cutBefore: the content was seen cut before its deletion was asked for. Its sidecar isn't one that forgets then.
+	cutBefore bool
 	// failed is why a help didn't work.
 	failed error
 }
@@ -95,6 +97,7 @@ func (s *settling) advance(ctx context.Context) bool {
 	}
 	if content != nil {
 		s.contentUID = content.UID
+		s.cutBefore = s.cutBefore || content.DeletionTimestamp == nil && isCutAndDone(content)
 	}
 	if s.isPending(s.ref.key()) {
 		return false // its end wakes us
@@ -129,7 +132,7 @@ func (s *settling) help(ctx context.Context, vs *snapshotv1.VolumeSnapshot, cont
 	case vs != nil && vs.DeletionTimestamp != nil && s.once("policy "+content.Name):
 		err = s.makeFollow(ctx, content)
 	}
-	if err == nil && isForgotten(content) && s.once("nudge "+content.Name) {
+	if err == nil && !s.cutBefore && isForgotten(content) && s.once("nudge "+content.Name) {
 		err = s.nudge(ctx, content)
 	}
 	if err != nil {
@@ -142,7 +145,12 @@ func (s *settling) help(ctx context.Context, vs *snapshotv1.VolumeSnapshot, cont
 // then and doesn't look at the content again until its next resync, up to 15 minutes later
 // (kubernetes-csi/external-snapshotter#1388, as of v8.7.0).
 func isForgotten(content *snapshotv1.VolumeSnapshotContent) bool {
-	return content.DeletionTimestamp != nil && handleOf(content) != "" && content.Annotations[annBeingCreated] == ""
+	return content.DeletionTimestamp != nil && isCutAndDone(content)
+}
+
+// isCutAndDone: there is a handle, and no call is under way any more.
+func isCutAndDone(content *snapshotv1.VolumeSnapshotContent) bool {
+	return handleOf(content) != "" && content.Annotations[annBeingCreated] == ""
 }
 
 func (s *settling) once(what string) bool {

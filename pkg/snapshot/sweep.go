@@ -177,9 +177,7 @@ func (s *Sweeper) sweep(ctx context.Context) time.Duration {
 			next = min(next, s.treat(ctx, f))
 		}
 	}
-	if s.finish(ctx, doomed) {
-		next = min(next, againLater)
-	}
+	next = min(next, s.finish(ctx, doomed))
 	s.show()
 	return next
 }
@@ -194,9 +192,11 @@ func (s *Sweeper) find(ctx context.Context, owners *ownerStates) []*finding {
 		}
 		key := types.NamespacedName{Namespace: vs.Namespace, Name: vs.Name}
 		owner, err := owners.of(ctx, backupOf(vs))
-		found = append(found, &finding{key: key, trouble: err, sighting: sighting{
+		f := &finding{key: key, trouble: err, sighting: sighting{
 			vs: vs, content: s.Tracker.contentOf(key, vs.UID, vs), owner: owner, announced: s.Remover.isPending(key), now: now,
-		}})
+		}}
+		f.followed = s.Remover.isFollowed(f.ref())
+		found = append(found, f)
 	}
 	for _, content := range s.Tracker.allContents() {
 		key := refOf(content)
@@ -239,23 +239,16 @@ func (s *Sweeper) treat(ctx context.Context, f *finding) time.Duration {
 	return s.Interval
 }
 
-// finish removes snapshots to their end: it asks for the removal and hands it over to be followed. It returns whether any is
-// under way. The API's word on each owner comes first: a cache that lags must not destroy data.
-func (s *Sweeper) finish(ctx context.Context, doomed []*finding) (underWay bool) {
+// finish removes snapshots to their end: it asks for the removal and hands it over to be followed. It returns when to
+// look again. The API's word on each owner comes first: a cache that lags must not destroy data.
+func (s *Sweeper) finish(ctx context.Context, doomed []*finding) (next time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, removalTimeout)
 	defer cancel()
+	next = s.Interval
 	live := &ownerStates{ask: s.Owners.Live, known: map[OwnerID]OwnerState{}}
 	var asked []*finding
 	var refs []Ref
 	for _, f := range doomed {
-		if s.Remover.isFollowed(f.ref()) && f.vs.DeletionTimestamp != nil {
-			if f.kind == kindRemoving {
-				s.noteRemoving(ctx, f)
-			} else {
-				underWay = true
-			}
-			continue
-		}
 		owner, err := live.of(ctx, backupOf(f.vs))
 		if err != nil {
 			s.note(f, kindFailed, err.Error())
@@ -263,7 +256,7 @@ func (s *Sweeper) finish(ctx context.Context, doomed []*finding) (underWay bool)
 		}
 		f.owner = owner
 		if leftover(f.sighting).step != finish {
-			underWay = true // the cache will know, too
+			next = againLater // the cache will know, too
 			continue
 		}
 		s.Logger.WithFields(logrus.Fields{"backup": f.vs.Labels[velerov1.BackupNameLabel], "namespace": f.key.Namespace, "volumeSnapshot": f.key.Name}).
@@ -271,14 +264,14 @@ func (s *Sweeper) finish(ctx context.Context, doomed []*finding) (underWay bool)
 		asked, refs = append(asked, f), append(refs, f.ref())
 	}
 	if len(refs) == 0 {
-		return underWay
+		return next
 	}
 	for i, err := range s.remove(ctx, refs) {
 		if err != nil {
 			s.note(asked[i], kindFailed, err.Error())
 		}
 	}
-	return true
+	return againSoon
 }
 
 // remove asks for removals and has them followed to their end.

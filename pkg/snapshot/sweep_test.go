@@ -403,7 +403,12 @@ func TestADriverThatIsGoneIsNamed(t *testing.T) {
 		_ = a.changeContent(a.contentOf(key).Name, func(c *snapshotv1.VolumeSnapshotContent) { c.Finalizers = []string{"sidecar"} })
 		a.changeSnapshot(key, func(vs *snapshotv1.VolumeSnapshot) { vs.Finalizers = []string{"controller"} })
 	}, func(h *sweepHarness) {
+		h.pass(5 * time.Second)
+		h.Expect(h.api.asked("patch "+contentsResource)).To(BeZero(), "a sidecar that does its work needn't be reminded")
+		h.pass(10 * time.Second)
+		h.Expect(h.api.asked("patch "+contentsResource)).To(Equal(1), "now and then one is forgotten that was cut long before")
 		h.pass(2 * time.Minute)
+		h.Expect(h.api.asked("patch "+contentsResource)).To(Equal(1))
 		h.Expect(h.warnings("is the driver's csi-snapshotter sidecar running?")).NotTo(BeZero())
 		h.Expect(h.gauge()).To(Equal(map[string]float64{"removing": 1}))
 	})
