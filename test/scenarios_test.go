@@ -27,12 +27,15 @@ var (
 
 // short are the scenarios that continuous integration runs: each promise once, in little time.
 var short = []string{
+	"api-restart",
 	"bad-flag",
+	"breaker-two-drivers",
 	"hang-short",
 	"missing-class",
 	"missing-container-hook",
 	"missing-kubeconfig",
 	"missing-snapshot-crds",
+	"names",
 	"order",
 	"plain-30",
 	"rbac-least-privilege",
@@ -40,7 +43,9 @@ var short = []string{
 	"rbac-without-watch",
 	"restore-and-delete",
 	"server-terminated",
+	"throttle",
 	"two-drivers",
+	"vs-deleted",
 }
 
 // scenarioTimeout bounds one scenario; each has a shorter one of its own, which says more when it is reached.
