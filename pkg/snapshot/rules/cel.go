@@ -16,7 +16,7 @@ import (
 
 // costLimit bounds one evaluation of one rule, in CEL's units. A search through the longest text costs some hundred, a
 // regular expression over it some ten thousand.
-const costLimit = 200_000
+const costLimit = 50_000
 
 // variables are what an expression may speak of, with their types. The site's page on error rules explains them. "namespace"
 // alone is a reserved word in CEL.

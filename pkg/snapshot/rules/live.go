@@ -10,6 +10,7 @@ import (
 	"maps"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
@@ -38,6 +39,9 @@ const (
 
 // maxEventMessage is how long the API lets an event's message be.
 const maxEventMessage = 1024
+
+// resyncPeriod is how often the ConfigMap is looked at for nothing; see the tracker's of the same name.
+const resyncPeriod = 12 * time.Hour
 
 // LiveOptions are the settings of a Live. All but Recorder and Logger are required.
 type LiveOptions struct {
@@ -82,7 +86,7 @@ func (l *Live) Set() *Set { return l.set.Load() }
 
 // Start follows the ConfigMap until ctx ends. It returns no error: whatever is wrong, there are rules in force.
 func (l *Live) Start(ctx context.Context) error {
-	informer := cache.NewSharedIndexInformer(l.source(ctx), &corev1.ConfigMap{}, 0, nil)
+	informer := cache.NewSharedIndexInformer(l.source(ctx), &corev1.ConfigMap{}, resyncPeriod, cache.Indexers{})
 	if err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { l.unwatched(err) }); err != nil {
 		return fmt.Errorf("preparing to watch the snapshot error rules: %w", err)
 	}
@@ -94,7 +98,11 @@ func (l *Live) Start(ctx context.Context) error {
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    handle,
 		UpdateFunc: func(_, object any) { handle(object) },
-		DeleteFunc: func(object any) { l.deleted() },
+		DeleteFunc: func(object any) {
+			if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(object); err == nil && key == l.opts.Namespace+"/"+l.opts.Name {
+				l.deleted()
+			}
+		},
 	})
 	if err != nil {
 		return fmt.Errorf("preparing to watch the snapshot error rules: %w", err)

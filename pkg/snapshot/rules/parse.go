@@ -9,6 +9,7 @@ import (
 	"io"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -100,8 +101,19 @@ func Parse(where, text string) (*Set, error) {
 	return set, nil
 }
 
+var yamlLine = regexp.MustCompile(`^yaml: line (\d+): `)
+
+// notYAML takes the line out of the words of the YAML parser, which knows no column.
 func notYAML(where string, err error) error {
-	return &ParseError{Where: where, Problems: []Problem{{Message: "this is not YAML: " + strings.TrimPrefix(err.Error(), "yaml: ")}}}
+	problem := Problem{Message: "this is not YAML: " + strings.TrimPrefix(yamlLine.ReplaceAllString(err.Error(), ""), "yaml: ")}
+	if found := yamlLine.FindStringSubmatch(err.Error()); found != nil {
+		problem.Line, _ = strconv.Atoi(found[1])
+		problem.Column = 1
+	}
+	if strings.Contains(problem.Message, "mapping values are not allowed") {
+		problem.Message += `; put a text that has ": " in it between single quotes, or on lines of its own after "when: |"`
+	}
+	return &ParseError{Where: where, Problems: []Problem{problem}}
 }
 
 // parser turns nodes into rules and collects problems.
@@ -285,6 +297,8 @@ func (p *parser) explain(message, expression string, line, column int) string {
 	switch {
 	case strings.Contains(message, "reserved identifier: namespace"):
 		message += "; the claim's namespace is pvcNamespace"
+	case strings.Contains(message, "invalid matches argument"):
+		message += "; it must be an RE2 expression, which has no lookahead and no backreferences"
 	case strings.Contains(message, "undeclared reference"):
 		message += "; the variables are driver, code, message, words, age, attempts, phase, storageClass, pvcNamespace and pvc"
 	case strings.Contains(message, "found no matching overload"):
