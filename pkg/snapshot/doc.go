@@ -21,7 +21,9 @@
 //   - Tracker (tracker.go, lookup.go) follows VolumeSnapshots and VolumeSnapshotContents through shared informers and
 //     wakes those who wait. source.go and poller.go are how it lists and watches, with and without permission to watch.
 //   - Judge (judge.go) is the one-method interface that gives a verdict on an error seen while a snapshot isn't cut.
-//   - Remover (remover.go, settle.go) deletes snapshots and follows the deletion until the objects are gone.
+//   - Remover (remover.go, settle.go, follow.go) deletes snapshots and follows the deletion until the objects are gone.
+//   - Sweeper (sweep.go, named.go) finds what is left over of dead servers and failed backups, and finishes or names it.
+//     leftover (leftover.go) is the pure function that says what may be destroyed.
 //   - Parallelism (parallelism.go) is the value of the --csi-snapshot-parallelism flag; Metrics (metrics.go) show the
 //     load.
 //

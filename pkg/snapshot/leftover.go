@@ -93,11 +93,11 @@ type sighting struct {
 	vs      *snapshotv1.VolumeSnapshot
 	content *snapshotv1.VolumeSnapshotContent
 	owner   OwnerState
-	// announced: the Taker is about to remove it.
-	announced bool
+	// held: the Taker is taking it, or about to remove it.
+	held bool
 	// followed: its removal is followed to the end.
 	followed bool
-	now       time.Time
+	now      time.Time
 }
 
 // step is what is to be done about a sighting.
@@ -150,7 +150,7 @@ func leftover(s sighting) decision {
 		return leftoverContent(s)
 	}
 	switch {
-	case s.announced:
+	case s.held:
 		return decision{step: waitFor}
 	case s.followed && s.vs.DeletionTimestamp != nil:
 		return removing(s, s.vs)

@@ -75,7 +75,7 @@ func TestLeftover(t *testing.T) {
 		{"of a backup that is about to have failed", sighting{vs: vs(), owner: OwnerEnding}, waitFor, ""},
 		{"of a failed backup", sighting{vs: vs(), owner: OwnerFailed}, finish, ""},
 		{"of a failed backup, recorded", sighting{vs: vs(recorded), owner: OwnerFailed}, finish, ""},
-		{"of a failed backup, the Taker is about to remove it", sighting{vs: vs(), owner: OwnerFailed, announced: true}, waitFor, ""},
+		{"of a failed backup, the Taker is at it", sighting{vs: vs(), owner: OwnerFailed, held: true}, waitFor, ""},
 		{"of a failed backup, on its way out", sighting{vs: vs(deletedAgo(time.Second)), owner: OwnerFailed}, finish, ""},
 		{"of a failed backup, for long on its way out", sighting{vs: vs(deletedAgo(time.Hour)), owner: OwnerFailed}, finish, ""},
 		{"of a failed backup, followed, not asked for yet", sighting{vs: vs(), owner: OwnerFailed, followed: true}, finish, ""},

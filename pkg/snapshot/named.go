@@ -121,6 +121,13 @@ func (t *Tracker) hasSnapshot(key types.NamespacedName, uid types.UID) bool {
 	return exists && ok && (uid == "" || vs.UID == uid)
 }
 
+// isWaitedFor says whether anybody in this server follows the VolumeSnapshot.
+func (t *Tracker) isWaitedFor(key types.NamespacedName) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.subscribers[key]) > 0
+}
+
 // onSnapshot and onContent call f at every event, from an informer's goroutine, until they are stopped.
 func (t *Tracker) onSnapshot(f func(vs *snapshotv1.VolumeSnapshot, deleted bool)) (stop func() error, err error) {
 	return on(t.snapshotInformer, f)

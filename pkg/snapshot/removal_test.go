@@ -144,7 +144,7 @@ func TestAFailedBackupRemovesNothingOfOthers(t *testing.T) {
 	}, func(h *harness) {
 		failing := h.taker.Take(h.ctx, requests(20, ofOwner("a"))...)
 		fine := h.taker.Take(h.ctx, requests(20, ofOwner("b"))...)
-		h.pass(time.Second)
+		h.pass(time.Minute) // until all are in flight
 		for i := range 20 {
 			h.api.cut(keyOf(request(i, ofOwner("b"))))
 			h.api.report(keyOf(request(i, ofOwner("a"))), ptr.To("no"))
@@ -169,7 +169,7 @@ func TestAHundredFailuresAtOnce(t *testing.T) {
 			opts.Judge = impatient
 			inBubble(t, opts, nil, func(h *harness) {
 				snaps := h.taker.Take(h.ctx, requests(100)...)
-				h.pass(time.Second)
+				h.pass(time.Minute) // until all are in flight
 				begin := time.Now()
 				var inFlight, most atomic.Int64
 				h.api.setAnswer(func(verb, _, _ string) error {

@@ -193,9 +193,10 @@ func (s *Sweeper) find(ctx context.Context, owners *ownerStates) []*finding {
 		key := types.NamespacedName{Namespace: vs.Namespace, Name: vs.Name}
 		owner, err := owners.of(ctx, backupOf(vs))
 		f := &finding{key: key, trouble: err, sighting: sighting{
-			vs: vs, content: s.Tracker.contentOf(key, vs.UID, vs), owner: owner, announced: s.Remover.isPending(key), now: now,
+			vs: vs, content: s.Tracker.contentOf(key, vs.UID, vs), owner: owner, now: now,
 		}}
 		f.followed = s.Remover.isFollowed(f.ref())
+		f.held = s.Remover.isPending(key) || !f.followed && s.Tracker.isWaitedFor(key)
 		found = append(found, f)
 	}
 	for _, content := range s.Tracker.allContents() {

@@ -283,6 +283,20 @@ func TestASweepIsWokenWhenABackupFails(t *testing.T) {
 	})
 }
 
+// Its Backup was deleted while it runs. The server goes on with it, and so does the Taker.
+func TestASweepLeavesToTheTakerWhatItTakes(t *testing.T) {
+	sweeping(t, func(*api, *register) {}, func(h *sweepHarness) {
+		s := h.taker.Take(h.ctx, request(1, ofInstallation("velero")))[0]
+		h.pass(time.Second)
+		h.sweeper.Wake()
+		h.pass(time.Minute)
+		h.Expect(h.api.asked("delete volumesnapshots")).To(BeZero())
+		h.api.cut(keyOf(request(1)))
+		h.pass(0)
+		h.Expect(s.Outcome().Phase).To(Equal(Cut))
+	})
+}
+
 func TestASweepGoesOnThroughAnOverloadedAPI(t *testing.T) {
 	for name, fault := range map[string]error{
 		"429": apierrors.NewTooManyRequestsError("busy"), "503": apierrors.NewServiceUnavailable("down"), "lost": errors.New("connection reset"),
@@ -408,7 +422,7 @@ func TestADriverThatIsGoneIsNamed(t *testing.T) {
 		h.pass(10 * time.Second)
 		h.Expect(h.api.asked("patch "+contentsResource)).To(Equal(1), "now and then one is forgotten that was cut long before")
 		h.pass(2 * time.Minute)
-		h.Expect(h.api.asked("patch "+contentsResource)).To(Equal(1))
+		h.Expect(h.api.asked("patch " + contentsResource)).To(Equal(1))
 		h.Expect(h.warnings("is the driver's csi-snapshotter sidecar running?")).NotTo(BeZero())
 		h.Expect(h.gauge()).To(Equal(map[string]float64{"removing": 1}))
 	})

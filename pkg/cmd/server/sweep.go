@@ -90,11 +90,11 @@ func (o *owners) Live(ctx context.Context, id snapshot.OwnerID) (snapshot.OwnerS
 	err := o.live.Get(ctx, crclient.ObjectKey{Namespace: o.namespace, Name: id.Label}, found)
 	switch {
 	case apierrors.IsNotFound(err):
-		return snapshot.OwnerGone, nil
+		return o.gone(id), nil
 	case err != nil:
 		return snapshot.OwnerUnknown, fmt.Errorf("reading Backup %s/%s: %w", o.namespace, id.Label, err)
 	case id.UID != "" && found.UID != id.UID:
-		return snapshot.OwnerGone, nil
+		return o.gone(id), nil
 	}
 	return o.state(found), nil
 }
@@ -110,7 +110,15 @@ func (o *owners) search(ctx context.Context, in crclient.Reader, id snapshot.Own
 			return o.state(b), nil
 		}
 	}
-	return snapshot.OwnerGone, nil
+	return o.gone(id), nil
+}
+
+// gone says how a backup stands whose Backup isn't there. One that was deleted while it runs goes on to its end.
+func (o *owners) gone(id snapshot.OwnerID) snapshot.OwnerState {
+	if o.running.Contains(o.namespace, id.Label) {
+		return snapshot.OwnerRunning
+	}
+	return snapshot.OwnerGone
 }
 
 // state says what a phase means for the snapshots. A backup that has failed validation has none; if one says that it is its own,

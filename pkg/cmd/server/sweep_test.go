@@ -99,6 +99,14 @@ func TestOwnersAreFoundByUID(t *testing.T) {
 			g.Expect(o.Live(t.Context(), test.id)).To(Equal(test.want))
 		})
 	}
+	t.Run("deleted while it runs", func(t *testing.T) {
+		g := NewWithT(t)
+		o := owners{cached: c, live: c, namespace: "velero", running: runningNames{"velero/c": true, "velero/b": true}}
+		for _, id := range []snapshot.OwnerID{{Label: "c", UID: "c"}, {Label: "b", UID: "earlier"}} {
+			g.Expect(o.Cached(t.Context(), id)).To(Equal(snapshot.OwnerRunning))
+			g.Expect(o.Live(t.Context(), id)).To(Equal(snapshot.OwnerRunning))
+		}
+	})
 	t.Run("by the label alone", func(t *testing.T) {
 		g := NewWithT(t)
 		g.Expect(o.Cached(t.Context(), snapshot.OwnerID{Label: label.GetValidName(long)})).To(Equal(snapshot.OwnerFailed))
