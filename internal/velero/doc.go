@@ -1,0 +1,14 @@
+// Copyright The Clipper Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package velero is the only place that reaches values of Velero whose types can't be named outside its module.
+//
+// Velero keeps them in internal packages but hands them out, and takes them, in its public ones. Type inference is enough to
+// make one and to pass it on; their exported fields and methods can be used. There is no reflection, no unsafe and no
+// linkname here: what Velero changes breaks the build.
+//
+// # Map
+//
+//   - Policies (policies.go) are the resource policies of a backup: parsed, merged with the global ones, validated. What is
+//     in them is given in types of our own; what Velero's own functions need goes through its methods.
+package velero
