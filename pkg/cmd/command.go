@@ -9,6 +9,7 @@ import (
 
 	"github.com/velero-clipper/clipper/pkg/cmd/preflight"
 	"github.com/velero-clipper/clipper/pkg/cmd/server"
+	"github.com/velero-clipper/clipper/pkg/cmd/snapshotrules"
 )
 
 // NewCommand returns the root command. Velero's own commands are untouched but for the server; ours stand beside them. An error
@@ -20,6 +21,6 @@ func NewCommand(name string) *cobra.Command {
 			server.Extend(command)
 		}
 	}
-	root.AddCommand(preflight.NewCommand())
+	root.AddCommand(preflight.NewCommand(), snapshotrules.NewCommand())
 	return root
 }

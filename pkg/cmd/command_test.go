@@ -42,7 +42,7 @@ func flagNames(c *cobra.Command) (names []string) {
 }
 
 // own are the commands that Velero doesn't have.
-var own = []string{"preflight"}
+var own = []string{"preflight", "snapshot-rules"}
 
 func TestCommandsAreVeleros(t *testing.T) {
 	g := NewWithT(t)

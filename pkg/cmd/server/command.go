@@ -34,6 +34,9 @@ func Extend(stock *cobra.Command) {
 	stock.Flags().Var(&settings.driverLimits, DriverParallelismFlag,
 		"How many CSI snapshots of single CSI drivers may be in flight, within --"+ParallelismFlag+", such as "+
 			"ebs.csi.aws.com=20,rbd.csi.ceph.com=5. A driver that throttles is asked less by itself.")
+	stock.Flags().Var(&settings.errorRules, ErrorRulesFlag,
+		"The ConfigMap in the server's namespace with rules of your own that say which errors of CSI snapshots are final. "+
+			"'velero snapshot-rules check' tries them.")
 	stock.Flags().DurationVar(&settings.sweepInterval, SweepIntervalFlag, defaultSweepInterval,
 		"How often CSI snapshots that are left over of failed backups are looked for and removed, beside the look at every start. "+
 			"0 switches it off.")

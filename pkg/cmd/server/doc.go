@@ -13,7 +13,7 @@
 //
 //   - Extend (command.go) changes Velero's server command: one more flag, and another Run.
 //   - halves.go starts the halves in order and ends them together.
-//   - second.go builds the second half; controllers.go its controllers.
+//   - second.go builds the second half; controllers.go its controllers, errorrules.go the judge of snapshot errors.
 //   - preflight.go has the checks of "velero preflight" written to the log, once.
 //   - metrics.go shows both halves' metrics on Velero's /metrics endpoint, each series once.
 //   - settings.go keeps a copy of what the user set, which Velero's command doesn't hand out.

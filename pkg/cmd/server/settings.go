@@ -15,6 +15,7 @@ import (
 	"github.com/vmware-tanzu/velero/pkg/constant"
 
 	"github.com/velero-clipper/clipper/pkg/snapshot"
+	"github.com/velero-clipper/clipper/pkg/snapshot/rules"
 )
 
 // settings are what the user asked for: a copy of the configuration that Velero's server command keeps to itself, and the
@@ -23,13 +24,14 @@ type settings struct {
 	config       *config.Config
 	parallelism  snapshot.Parallelism
 	driverLimits snapshot.DriverLimits
+	errorRules   configMapName
 	// sweepInterval is how often snapshots that are left over are looked for; 0 means never.
 	sweepInterval time.Duration
 }
 
 // follow returns settings that are set together with the flags of Velero's server command.
 func follow(stock *cobra.Command) *settings {
-	s := &settings{config: config.GetDefaultConfig()}
+	s := &settings{config: config.GetDefaultConfig(), errorRules: rules.DefaultConfigMap}
 	own := pflag.NewFlagSet(stock.Name(), pflag.ContinueOnError)
 	s.config.BindFlags(own)
 	if err := s.parallelism.Set(fmt.Sprint(snapshot.DefaultParallelism)); err != nil {
