@@ -40,9 +40,12 @@ type Volume struct {
 	Mode corev1.PersistentVolumeMode
 }
 
+// longestPVName is more than provisioners use. A PV may have a name of 253, but Velero can't unpack a file that is called so.
+const longestPVName = 128
+
 // PVName is the name of the PV.
 func (v Volume) PVName() string {
-	return shortened("pv-"+v.Namespace+"-"+v.Name, validation.DNS1123SubdomainMaxLength)
+	return shortened("pv-"+v.Namespace+"-"+v.Name, longestPVName)
 }
 
 // shortened gives a name that is too long a hash for its end, so that it stays unique.
