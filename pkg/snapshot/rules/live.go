@@ -86,7 +86,7 @@ func (l *Live) Set() *Set { return l.set.Load() }
 
 // Start follows the ConfigMap until ctx ends. It returns no error: whatever is wrong, there are rules in force.
 func (l *Live) Start(ctx context.Context) error {
-	informer := cache.NewSharedIndexInformer(l.source(ctx), &corev1.ConfigMap{}, resyncPeriod, cache.Indexers{})
+	informer := cache.NewSharedIndexInformer(l.source(), &corev1.ConfigMap{}, resyncPeriod, cache.Indexers{})
 	if err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { l.unwatched(err) }); err != nil {
 		return fmt.Errorf("preparing to watch the snapshot error rules: %w", err)
 	}
@@ -112,11 +112,11 @@ func (l *Live) Start(ctx context.Context) error {
 }
 
 // source lists and watches the one ConfigMap, and notes when that works again.
-func (l *Live) source(ctx context.Context) *cache.ListWatch {
+func (l *Live) source() *cache.ListWatch {
 	one := fields.OneTermEqualSelector(metav1.ObjectNameField, l.opts.Name).String()
 	configMaps := l.opts.Client.CoreV1().ConfigMaps(l.opts.Namespace)
 	return &cache.ListWatch{
-		ListFunc: func(options metav1.ListOptions) (runtime.Object, error) {
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			options.FieldSelector = one
 			list, err := configMaps.List(ctx, options)
 			if err == nil && len(list.Items) == 0 {
@@ -124,7 +124,7 @@ func (l *Live) source(ctx context.Context) *cache.ListWatch {
 			}
 			return list, err
 		},
-		WatchFunc: func(options metav1.ListOptions) (watch.Interface, error) {
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			options.FieldSelector = one
 			watching, err := configMaps.Watch(ctx, options)
 			if err == nil {

@@ -293,7 +293,8 @@ func (p *parser) explain(message, expression string, line, column int) string {
 		from := min(max(column-1, 0), len(runes))
 		shown = string(runes[max(from-maxShown, 0):from]) + "<here>" + string(runes[from:min(from+maxShown, len(runes))])
 	}
-	message = fmt.Sprintf("%s, at %q", strings.TrimSuffix(message, "."), shown)
+	message = strings.ReplaceAll(strings.TrimSuffix(message, "."), " (in container '')", "")
+	message = fmt.Sprintf("%s, at %q", message, shown)
 	switch {
 	case strings.Contains(message, "reserved identifier: namespace"):
 		message += "; the claim's namespace is pvcNamespace"

@@ -32,8 +32,8 @@ func TestParseRefuses(t *testing.T) {
 		{"no list", "name: a\n", []string{"here: line 1, column 1", "list of rules"}},
 		{"a rule that is none", good + "- a\n", []string{"rule 2, line 5, column 3", "mapping with name, when, verdict, reason"}},
 		{"two documents", good + "---\n" + good, []string{"line 5, column 1", "second YAML document"}},
-		{"an unknown key", good + "- name: b\n  wehn: 'true'\n  verdict: terminal\n  reason: r\n", []string{
-			`rule 2 (b), line 6, column 3: unknown key "wehn"; a rule has name, when`, "when is missing",
+		{"an unknown key", good + "- name: b\n  wher: 'true'\n  verdict: terminal\n  reason: r\n", []string{
+			`rule 2 (b), line 6, column 3: unknown key "wher"; a rule has name, when`, "when is missing",
 		}},
 		{"a key twice", "- name: b\n  name: c\n  when: 'true'\n  verdict: terminal\n  reason: r\n", []string{"rule 1 (c), line 2, column 3: name is there twice"}},
 		{"a list as reason", "- name: b\n  when: 'true'\n  verdict: terminal\n  reason: [a]\n", []string{"rule 1 (b), line 4, column 11: reason must be one text"}},
