@@ -131,6 +131,8 @@ func TestCheckTakesTheRulesOfTheCluster(t *testing.T) {
 		HaveKeyWithValue("matched", HaveKeyWithValue("when", `driver == "block.csi.example.com" && words.contains("pool is full")`)),
 	))
 
+	g.Expect(out).To(ContainSubstring("&&"), "people read it too")
+
 	out, err = shell{cluster: fake.NewClientset()}.run(check...)
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(out).To(And(ContainSubstring("clipper-snapshot-error-rules, which does not exist"), ContainSubstring(`"rule": ""`), Not(ContainSubstring("matched"))))

@@ -4,6 +4,7 @@
 package rules
 
 import (
+	"bytes"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -63,7 +64,10 @@ func (r Rule) MarshalJSON() ([]byte, error) {
 	if r.After > 0 {
 		after = r.After.String()
 	}
-	return json.Marshal(struct {
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false) // expressions hold && and >; an encoder around this one may still want them escaped
+	err := encoder.Encode(struct {
 		Name    string   `json:"name"`
 		Kind    Kind     `json:"kind"`
 		When    string   `json:"when,omitempty"`
@@ -75,6 +79,7 @@ func (r Rule) MarshalJSON() ([]byte, error) {
 		Reason  string   `json:"reason"`
 		Source  string   `json:"source"`
 	}{r.Name, r.Kind, r.When, r.Drivers, r.Codes, r.Pattern, r.Verdict.String(), after, r.Reason, r.Source})
+	return out.Bytes(), err
 }
 
 // judgement is the rule's answer for an error that it matches.
