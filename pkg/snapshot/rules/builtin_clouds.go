@@ -35,13 +35,15 @@ func cloudFamilies() []family {
 
 func ebsRules() []Rule {
 	return []Rule{
+		// Limits of one volume say nothing about others: the next try may come in time, and asking less of the driver would only
+		// hold up the other volumes.
 		{
 			Name: "ebs-volume-rate", Pattern: `SnapshotCreationPerVolumeRateExceeded`,
-			Verdict: throttled, Reason: "snapshots of one EBS volume must be some 15 s apart", Source: "velero#10483, aws-ebs-csi-driver#1608",
+			Verdict: retryable, Reason: "snapshots of one EBS volume must be some 15 s apart", Source: "velero#10483, aws-ebs-csi-driver#1608",
 		},
 		{
 			Name: "ebs-pending-snapshots", Pattern: `ConcurrentSnapshotLimitExceeded`,
-			Verdict: throttled, Reason: "too many snapshots of this EBS volume are pending", Source: "AWS knowledge center, ebs-snapshot-stuck",
+			Verdict: retryable, Reason: "too many snapshots of this EBS volume are pending", Source: "AWS knowledge center, ebs-snapshot-stuck",
 		},
 		{
 			Name: "ebs-api-rate", Pattern: `RequestLimitExceeded|ThrottlingException|\bThrottling\b`,
@@ -147,7 +149,7 @@ func gcpDiskRules() []Rule {
 	return []Rule{
 		{
 			Name: "gcp-disk-rate", Pattern: `RESOURCE_OPERATION_RATE_EXCEEDED|Operation rate exceeded for resource`,
-			Verdict: throttled, Reason: "snapshots of one disk come too fast", Source: "gcp-compute-persistent-disk-csi-driver#1847",
+			Verdict: retryable, Reason: "snapshots of one disk come too fast", Source: "gcp-compute-persistent-disk-csi-driver#1847",
 		},
 		{
 			// Google's APIs answer 403 for some rate limits.
@@ -215,7 +217,7 @@ func digitalOceanRules() []Rule {
 	return []Rule{
 		{
 			Name: "digitalocean-rate", Pattern: `\b429\b.*rate-limited`,
-			Verdict: throttled, Reason: "DigitalOcean takes one snapshot of a volume in ten minutes", Source: "csi-digitalocean#370, velero#6164",
+			Verdict: retryable, Reason: "DigitalOcean takes one snapshot of a volume in ten minutes", Source: "csi-digitalocean#370, velero#6164",
 		},
 		{
 			Name: "digitalocean-too-many", Codes: []string{internal}, Pattern: `too many snapshots for requested volume`,
