@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	crfake "sigs.k8s.io/controller-runtime/pkg/client/fake"
 
+	internal "github.com/velero-clipper/clipper/internal/velero"
 	"github.com/velero-clipper/clipper/pkg/backup/collect"
 	"github.com/velero-clipper/clipper/pkg/backup/filter"
 )
@@ -38,6 +39,8 @@ type cluster struct {
 	lists   []listCall
 	// fail, if set, gives the error of a list request, or nil.
 	fail func(listCall) error
+	// policies of the backups that are collected, or nil.
+	policies *internal.Policies
 }
 
 // listCall is one list request as the cluster saw it.
@@ -170,7 +173,7 @@ func (c *cluster) deps(t *testing.T, spec velerov1.BackupSpec) (collect.Deps, *l
 		client.WithObjects(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns.GetName(), Labels: ns.GetLabels()}})
 	}
 	log, hook := logrustest.NewNullLogger()
-	set, err := filter.Resolve(t.Context(), log, filter.Deps{Client: client.Build(), Discovery: c.helper}, spec)
+	set, err := filter.Resolve(t.Context(), log, filter.Deps{Client: client.Build(), Discovery: c.helper, Policies: c.policies}, spec)
 	g.Expect(err).NotTo(HaveOccurred())
 	return collect.Deps{Log: log, Discovery: c.helper, Dynamic: c, Filter: set, Spec: spec}, hook
 }

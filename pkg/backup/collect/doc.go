@@ -11,7 +11,7 @@
 //
 //   - Collect (collect.go) is the whole: a walk over what discovery knows.
 //   - Item (item.go) is one object with what is needed to store it.
-//   - list.go makes the list requests: selectors, paging, duplicates.
+//   - list.go makes the list requests: selectors of the spec and of filter policies, paging, duplicates.
 //   - namespaces.go decides which namespace objects stay.
 //   - order.go holds the orders: of resource types in the core group, of items by spec.orderedResources.
 //   - Fetcher (fetch.go) gets single objects that a plugin names and that were not collected.
@@ -22,9 +22,4 @@
 // error line per failed request and nothing else. Objects are held in memory, never in files (106 is changed: the
 // objects of a backup fit in memory, as one list of them has to anyway, and what isn't on disk can't be left there).
 // Shared discovery data isn't changed.
-//
-// # What is not here yet
-//
-// Filter policies come with a later issue. Their place is selectorsFor in list.go (121, 122), and, for lists across all
-// namespaces, the in-memory check beside the one for the namespace (116).
 package collect

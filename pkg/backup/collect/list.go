@@ -6,6 +6,7 @@ package collect
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/vmware-tanzu/velero/pkg/plugin/velero"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -42,10 +43,11 @@ func (t target) item(object *unstructured.Unstructured) Item {
 func (c *collector) list(ctx context.Context, t target, namespace string) []Item {
 	var items []Item
 	seen := sets.New[velero.ResourceIdentifier]()
-	for _, selector := range c.selectorsFor() {
+	sifts := c.sifts(t, namespace)
+	for _, selector := range c.selectorsFor(t, namespace) {
 		for _, object := range c.request(ctx, t, namespace, selector) {
 			item := t.item(object)
-			if seen.Has(item.ID()) || !c.admits(item) {
+			if seen.Has(item.ID()) || sifts && !c.selects(item) || !c.admits(item) {
 				continue
 			}
 			seen.Insert(item.ID())
@@ -67,9 +69,50 @@ func (c *collector) admits(item Item) bool {
 	return true
 }
 
-// selectorsFor returns the selectors to list with, one request for each (118, 120). This is the place of the filter
-// policies: the entry for a kind replaces these selectors (121, 122).
-func (c *collector) selectorsFor() []labels.Selector {
+// sifts says whether one list returns objects for which different selectors count: those of a policy for their
+// namespace, or those of the spec. Each object is then looked at by itself (116), and namespaces that a policy is for get
+// the same as if they were listed one by one.
+func (c *collector) sifts(t target, namespace string) bool {
+	return t.namespaced && namespace == "" && c.Filter.FiltersNamespaces()
+}
+
+// selects says whether an object is selected by the policy for its namespace, or else by the spec.
+func (c *collector) selects(item Item) bool {
+	set := labels.Set(item.Object.GetLabels())
+	selection, in := c.Filter.Selection(item.GroupResource, item.Namespace)
+	switch {
+	case !in:
+		return false
+	case selection != nil:
+		return selection.Matches(set)
+	}
+	return slices.ContainsFunc(c.ofSpec(), func(selector labels.Selector) bool { return selector.Matches(set) })
+}
+
+// selectorsFor returns the selectors to list with, one request for each (118, 120); none when a policy keeps the type out.
+// A policy's entry for the type replaces the spec's selectors (121, 122).
+func (c *collector) selectorsFor(t target, namespace string) []labels.Selector {
+	everything := []labels.Selector{labels.Everything()}
+	switch {
+	case c.sifts(t, namespace):
+		return everything
+	case t.namespaced && namespace == "":
+		return c.ofSpec()
+	}
+	selection, in := c.Filter.Selection(t.gvr.GroupResource(), namespace)
+	switch {
+	case !in:
+		return nil
+	case selection == nil:
+		return c.ofSpec()
+	case len(selection.Selectors) > 0:
+		return selection.Selectors
+	}
+	return everything
+}
+
+// ofSpec returns the spec's label selectors, joined by or; without any, one that selects everything.
+func (c *collector) ofSpec() []labels.Selector {
 	switch {
 	case len(c.alternatives) > 0:
 		return c.alternatives

@@ -13,16 +13,12 @@
 //   - Set.Includes (set.go) is the decision about one object; it returns a reason and a sentence.
 //   - Set.IncludesResource, Set.ExcludesResource and Set.IncludesNamespace are the parts of it that package collect and
 //     the engine's CRD step need on their own.
+//   - policies.go has the filters of resource policies. Set.Selection is their part in listing; their names are checked in
+//     Set.Includes.
 //
 // # Promises
 //
 // A Set doesn't change after Resolve: the same question gets the same answer for the whole backup. It is safe for
-// concurrent use. Label selectors are not part of a Set: they apply when items are listed, and an item that a plugin
+// concurrent use. Label selectors are not looked at by Includes: they apply when items are listed, and an item that a plugin
 // brings in passes without them (146).
-//
-// # What is not here yet
-//
-// Resource policies come with a later issue. Their places are marked in the code: includeExcludePolicy (99) is combined
-// with the lists at the end of resourceLists, and the name filters of the namespaced and cluster-scoped filter policies
-// (101, 145, 148) are the last inclusion check in Set.Includes.
 package filter

@@ -15,6 +15,8 @@ import (
 	"github.com/vmware-tanzu/velero/pkg/util/collections"
 	corev1 "k8s.io/api/core/v1"
 	crclient "sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/velero-clipper/clipper/internal/velero"
 )
 
 // argoCDManagedByLabel is set by Argo CD on a namespace that one of its instances looks after.
@@ -26,12 +28,15 @@ type Deps struct {
 	Client crclient.Reader
 	// Discovery resolves resource names and tells cluster-scoped from namespaced ones. Required.
 	Discovery discovery.Helper
+	// Policies are the backup's resource policies, or nil.
+	Policies *velero.Policies
 }
 
 // Resolve reads the live namespaces and makes the Set of one backup from its spec.
 //
-// It writes the resulting lists to log, and one warning (97) when Argo CD manages namespaces of the backup. It fails
-// when namespaces can't be listed or a namespace pattern is malformed; nothing of the backup can be decided then.
+// It writes the resulting lists to log, one warning (97) when Argo CD manages namespaces of the backup, and one for each
+// kind that a filter policy names in vain (101). It fails when namespaces can't be listed or a namespace pattern is
+// malformed; nothing of the backup can be decided then.
 func Resolve(ctx context.Context, log logrus.FieldLogger, deps Deps, spec velerov1.BackupSpec) (*Set, error) {
 	var live corev1.NamespaceList
 	if err := deps.Client.List(ctx, &live); err != nil {
@@ -48,10 +53,12 @@ func Resolve(ctx context.Context, log logrus.FieldLogger, deps Deps, spec velero
 	}).Info("Namespaces of this backup")
 	warnOfArgoCD(log, live.Items, namespaces)
 
-	return &Set{
-		Namespaces: namespaces,
-		Resources:  resourceLists(log, deps.Discovery, namespaces, spec),
-	}, nil
+	resources := resourceLists(log, deps, namespaces, spec)
+	policies, err := policyResolver{log: log, discovery: deps.Discovery, resources: resources}.resolve(deps.Policies)
+	if err != nil {
+		return nil, fmt.Errorf("resolving the filter policies: %w", err)
+	}
+	return &Set{Namespaces: namespaces, Resources: resources, policies: policies}, nil
 }
 
 // namespaceLists makes the namespace filter and expands its wildcards (92 to 95). All existing namespaces count as
@@ -94,15 +101,16 @@ func warnOfArgoCD(log logrus.FieldLogger, live []corev1.Namespace, lists *collec
 }
 
 // resourceLists makes the resource filter in the style that the spec uses; with no resource list at all it is the
-// scoped style (98).
-func resourceLists(log logrus.FieldLogger, helper discovery.Helper, namespaces *collections.NamespaceIncludesExcludes,
+// scoped style (98). To that the includeExcludePolicy is added (99); validation doesn't let it come with the old one.
+func resourceLists(log logrus.FieldLogger, deps Deps, namespaces *collections.NamespaceIncludesExcludes,
 	spec velerov1.BackupSpec) collections.IncludesExcludesInterface {
 	if collections.UseOldResourceFilters(spec) {
-		return collections.GetGlobalResourceIncludesExcludes(helper, log,
+		return collections.GetGlobalResourceIncludesExcludes(deps.Discovery, log,
 			spec.IncludedResources, spec.ExcludedResources, spec.IncludeClusterResources, *namespaces)
 	}
-	// The place of includeExcludePolicy (99): the policy's lists are combined with this value before it is returned.
-	return collections.GetScopeResourceIncludesExcludes(helper, log,
+	lists := collections.GetScopeResourceIncludesExcludes(deps.Discovery, log,
 		spec.IncludedNamespaceScopedResources, spec.ExcludedNamespaceScopedResources,
 		spec.IncludedClusterScopedResources, spec.ExcludedClusterScopedResources, *namespaces)
+	deps.Policies.AddTypeLists(lists)
+	return lists
 }

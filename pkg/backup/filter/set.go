@@ -30,6 +30,8 @@ const (
 	ReasonResourceExcluded = "ResourceExcluded"
 	// ReasonResourceNotIncluded: its namespaced resource type is excluded, or not among the included ones.
 	ReasonResourceNotIncluded = "ResourceNotIncluded"
+	// ReasonNameNotIncluded: a filter policy for its type doesn't include its name.
+	ReasonNameNotIncluded = "NameNotIncluded"
 	// ReasonBeingDeleted: it has a deletion timestamp.
 	ReasonBeingDeleted = "BeingDeleted"
 )
@@ -52,7 +54,12 @@ type Set struct {
 	// Resources holds the resource lists, in the old or the scoped style. Required.
 	Resources collections.IncludesExcludesInterface
 
+	// policies are the resource policies' filters.
+	policies policyRules
+
 	mu sync.Mutex
+	// byNamespace remembers which of the policies is for a namespace (148).
+	byNamespace map[string]*kindRules
 	// included and excluded remember the answers of Resources by type: it compiles its patterns on each call, and writes
 	// an error line on each call about a type that discovery doesn't know (138).
 	included, excluded map[schema.GroupResource]bool
@@ -86,8 +93,9 @@ func (s *Set) byFilters(obj metav1.Object, gr schema.GroupResource) Decision {
 		// objects that need them. Which namespaces are in was settled when they were collected.
 		return out(ReasonResourceExcluded, "the backup excludes the resource type %s", gr)
 	}
-	// The place of the name filters of resource policies (145, 148): the entry for the kind, else the catch-all entry,
-	// of the object's namespace, or the cluster policy's entry, decides by name here.
+	if !s.admitsName(obj, gr) {
+		return out(ReasonNameNotIncluded, "a filter policy doesn't include the name %s of the resource type %s", obj.GetName(), gr)
+	}
 	return Decision{In: true, Reason: ReasonIncluded, Message: "the backup's filters include it"}
 }
 
