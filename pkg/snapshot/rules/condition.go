@@ -7,6 +7,7 @@ import (
 	"regexp/syntax"
 	"slices"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/google/cel-go/common/ast"
@@ -116,6 +117,8 @@ func ofExpression(e ast.Expr) condition {
 		return ofText(operators.Equals, left, right)
 	case operators.In:
 		return ofList(call.Args()[0], call.Args()[1])
+	case operators.Less, operators.LessEquals, operators.Greater, operators.GreaterEquals:
+		return ofNumber(call.FunctionName(), call.Args()[0], call.Args()[1])
 	}
 	if call.IsMemberFunction() && len(call.Args()) == 1 {
 		return ofText(call.FunctionName(), call.Target(), call.Args()[0])
@@ -202,4 +205,50 @@ func name(v variable) func(*subject) string {
 		return func(s *subject) string { return s.PVC }
 	}
 	return nil
+}
+
+// ofNumber is the condition of a comparison of the age or the attempts with a value that is written in the expression.
+func ofNumber(function string, left, right ast.Expr) condition {
+	if left.Kind() != ast.IdentKind {
+		return nil
+	}
+	var get func(*subject) int64
+	var limit int64
+	var ok bool
+	switch left.AsIdent() {
+	case "age":
+		get = func(s *subject) int64 { return int64(s.Age) }
+		limit, ok = durationOf(right)
+	case "attempts":
+		get = func(s *subject) int64 { return int64(s.Attempts) }
+		if right.Kind() == ast.LiteralKind {
+			limit, ok = right.AsLiteral().Value().(int64)
+		}
+	}
+	if !ok {
+		return nil
+	}
+	switch function {
+	case operators.Less:
+		return func(s *subject) bool { return get(s) < limit }
+	case operators.LessEquals:
+		return func(s *subject) bool { return get(s) <= limit }
+	case operators.Greater:
+		return func(s *subject) bool { return get(s) > limit }
+	default:
+		return func(s *subject) bool { return get(s) >= limit }
+	}
+}
+
+// durationOf is the value of duration("..."), in nanoseconds.
+func durationOf(e ast.Expr) (int64, bool) {
+	if e.Kind() != ast.CallKind || e.AsCall().FunctionName() != "duration" || len(e.AsCall().Args()) != 1 {
+		return 0, false
+	}
+	if e = e.AsCall().Args()[0]; e.Kind() != ast.LiteralKind {
+		return 0, false
+	}
+	text, _ := e.AsLiteral().Value().(string)
+	d, err := time.ParseDuration(text)
+	return int64(d), err == nil
 }

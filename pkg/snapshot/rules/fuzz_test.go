@@ -25,6 +25,7 @@ const fuzzRules = `
 - {name: fz-contains, when: 'words.contains("ull")', verdict: throttled, reason: r}
 - {name: fz-message, when: 'message.endsWith("\"") && message.startsWith("Failed")', verdict: retryable, reason: r}
 - {name: fz-matches, when: 'words.matches("(?i)[sk]nap+(shot|size)s? .{0,9}full")', verdict: terminal, reason: r}
+- {name: fz-age, when: 'age > duration("1h") && attempts <= 1 && words.contains("x")', verdict: throttled, reason: r}
 - {name: fz-either, when: 'driver in ["a", "b"] || words == "x" || message.contains("ſ")', verdict: terminal, reason: r}
 `
 

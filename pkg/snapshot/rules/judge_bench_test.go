@@ -69,6 +69,11 @@ func BenchmarkJudge200Expressions(b *testing.B) {
 	benchmark(b, setOf(b, []string{`words.matches("(?i)quota %d (reached|exceeded)")`}), observation("ebs.csi.aws.com", ordinary))
 }
 
+// BenchmarkJudge200Evaluated has rules that no shortcut spares: CEL has to evaluate all of them.
+func BenchmarkJudge200Evaluated(b *testing.B) {
+	benchmark(b, setOf(b, []string{`driver == "ebs.csi.aws.com" && driver.size() == 10000 + %d`}), observation("ebs.csi.aws.com", ordinary))
+}
+
 func BenchmarkJudge200RulesLong(b *testing.B) {
 	benchmark(b, twoHundred(b), observation("ebs.csi.aws.com", strings.Repeat(ordinary+"\n", 64<<10/len(ordinary))))
 }
