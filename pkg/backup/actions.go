@@ -8,6 +8,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
+	"github.com/vmware-tanzu/velero/pkg/kuberesource"
 	"github.com/vmware-tanzu/velero/pkg/plugin/framework"
 	velero "github.com/vmware-tanzu/velero/pkg/plugin/velero"
 	veleroutil "github.com/vmware-tanzu/velero/pkg/util/csi"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/velero-clipper/clipper/pkg/backup/collect"
+	"github.com/velero-clipper/clipper/pkg/backup/volume"
 )
 
 // action is a step on an item's way into the backup: a plugin's BackupItemAction, or one of the engine's own.
@@ -64,6 +66,9 @@ func (r *run) actionsOf(resolved []framework.BackupItemResolvedActionV2) ([]acti
 		made, err := r.itemAction(plugin)
 		if err != nil {
 			return nil, err
+		}
+		if name == vSphereClaimActionName && r.request.Policies != nil {
+			made = unlessSkipped{made}
 		}
 		actions = append(actions, made)
 	}
@@ -139,4 +144,27 @@ type ownAction struct {
 // Execute implements action.
 func (o ownAction) Execute(ctx context.Context, w *walker, object *unstructured.Unstructured) (actionResult, error) {
 	return o.execute(ctx, w, object)
+}
+
+// vSphereClaimActionName is the action of another plugin that snapshots claims, as it is known to Velero.
+const vSphereClaimActionName = "velero.io/vsphere-pvc-backupper"
+
+// unlessSkipped is an action on claims that isn't called for those which a volume policy skips (184). The engine's own action
+// on claims goes by its plan.
+type unlessSkipped struct{ action }
+
+// Execute implements action.
+func (u unlessSkipped) Execute(ctx context.Context, w *walker, object *unstructured.Unstructured) (actionResult, error) {
+	if object.GetKind() != "PersistentVolumeClaim" {
+		return u.action.Execute(ctx, w, object)
+	}
+	skipped, err := w.planner.SkippedByPolicy(ctx, object)
+	if err != nil {
+		return actionResult{}, err
+	}
+	if !skipped {
+		return u.action.Execute(ctx, w, object)
+	}
+	w.volumes.Skip(volumeName(kuberesource.PersistentVolumeClaims, object), volume.ApproachAny, volume.ReasonSkippedByPolicy)
+	return actionResult{object: object}, nil
 }

@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/velero-clipper/clipper/internal/velero"
 	"github.com/velero-clipper/clipper/pkg/hook"
 	"github.com/velero-clipper/clipper/pkg/snapshot"
 )
@@ -78,6 +79,8 @@ type Request struct {
 	// Backup with all defaults filled in. The engine reads it only; its progress is patched in the cluster and returned in
 	// the Result.
 	Backup *velerov1.Backup
+	// Policies are the backup's resource policies, merged with the server's; nil when there are none.
+	Policies *velero.Policies
 	// SnapshotLocations are the backup's locations for native volume snapshots.
 	SnapshotLocations []*velerov1.VolumeSnapshotLocation
 	// ItemActions and BlockActions are the plugins' actions.

@@ -39,6 +39,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	internal "github.com/velero-clipper/clipper/internal/velero"
 	"github.com/velero-clipper/clipper/pkg/backup"
 )
 
@@ -54,6 +55,7 @@ type cluster struct {
 
 	// Set before start.
 	backup       *velerov1.Backup
+	policies     *internal.Policies
 	workers      int
 	actions      []biav2.BackupItemAction
 	locations    []*velerov1.VolumeSnapshotLocation
@@ -193,7 +195,7 @@ func (c *cluster) start() *run {
 		c.change(&deps)
 	}
 	request := backup.Request{
-		Backup: c.backup, SnapshotLocations: c.locations, Snapshotters: c.snapshotters, Log: c.logger,
+		Backup: c.backup, Policies: c.policies, SnapshotLocations: c.locations, Snapshotters: c.snapshotters, Log: c.logger,
 		ItemActions:  framework.NewBackupItemActionResolverV2(c.actions),
 		BlockActions: framework.NewItemBlockActionResolver(c.blockActions()),
 	}

@@ -91,12 +91,21 @@ func (r *run) isHooked(block *itemblock.Block) bool {
 	return false
 }
 
-// knowVolumes saves reading volumes again that were collected anyway.
+// knowVolumes saves reading volumes, and claims, again that were collected anyway.
 func (r *run) knowVolumes(block *itemblock.Block) {
 	for _, item := range block.OfType(kuberesource.PersistentVolumes) {
 		pv := new(corev1.PersistentVolume)
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(item.Object.Object, pv); err == nil {
 			r.objects.Know(pv)
+		}
+	}
+	if r.request.Policies == nil { // nobody asks for claims then
+		return
+	}
+	for _, item := range block.PVCs() {
+		pvc := new(corev1.PersistentVolumeClaim)
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(item.Object.Object, pvc); err == nil {
+			r.objects.KnowClaim(pvc)
 		}
 	}
 }

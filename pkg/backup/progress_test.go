@@ -168,7 +168,6 @@ func TestUnsupported(t *testing.T) {
 	cases := map[string]velerov1.BackupSpec{
 		"spec.snapshotMoveData":         {SnapshotMoveData: &yes},
 		"spec.defaultVolumesToFsBackup": {DefaultVolumesToFsBackup: &yes},
-		"spec.resourcePolicy":           builder.ForBackup("velero", "b").ResourcePolicies("policies").Result().Spec,
 	}
 	for _, field := range slices.Sorted(maps.Keys(cases)) {
 		g.Expect(backup.Unsupported(cases[field])).To(ConsistOf(And(HavePrefix(field), ContainSubstring("--csi-snapshot-parallelism=0"))), field)

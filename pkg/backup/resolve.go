@@ -8,9 +8,9 @@ import (
 	"fmt"
 
 	"github.com/vmware-tanzu/velero/pkg/kuberesource"
-	"github.com/vmware-tanzu/velero/pkg/plugin/utils/volumehelper"
 	"github.com/vmware-tanzu/velero/pkg/util/boolptr"
 
+	"github.com/velero-clipper/clipper/internal/velero"
 	"github.com/velero-clipper/clipper/pkg/backup/filter"
 	"github.com/velero-clipper/clipper/pkg/backup/volume"
 	"github.com/velero-clipper/clipper/pkg/hook"
@@ -19,7 +19,9 @@ import (
 
 // resolve turns what the spec says in words into what it means in this cluster.
 func (r *run) resolve(ctx context.Context) (err error) {
-	r.filter, err = filter.Resolve(ctx, r.log, filter.Deps{Client: r.deps.Client, Discovery: r.deps.Discovery}, r.backup.Spec)
+	r.filter, err = filter.Resolve(ctx, r.log, filter.Deps{
+		Client: r.deps.Client, Discovery: r.deps.Discovery, Policies: r.request.Policies,
+	}, r.backup.Spec)
 	if err != nil {
 		return err
 	}
@@ -46,21 +48,21 @@ func (r *run) resolve(ctx context.Context) (err error) {
 	return r.resolveVolumes()
 }
 
-// resolveVolumes sets up the planner. Velero's volume helper, which it asks, reads each namespace's pods once.
+// resolveVolumes sets up the planner. Velero's volume helper, which it asks, knows the volume policies, global ones too
+// (367), and reads each namespace's pods once (234).
 func (r *run) resolveVolumes() error {
 	namespaces, err := r.filter.NamespaceList()
 	if err != nil {
 		return fmt.Errorf("resolving the backup's namespaces: %w", err)
 	}
-	helper, err := volumehelper.NewVolumeHelperWithNamespaces(
-		nil, // volume policies are refused at validation, see Unsupported
-		r.backup.Spec.SnapshotVolumes,
-		r.log,
-		r.objects,
-		boolptr.IsSetToTrue(r.backup.Spec.DefaultVolumesToFsBackup),
-		!r.filter.IncludesResource(kuberesource.PersistentVolumeClaims),
-		namespaces,
-	)
+	r.helper, err = r.request.Policies.VolumeHelper(velero.VolumeHelperOptions{
+		SnapshotVolumes:          r.backup.Spec.SnapshotVolumes,
+		DefaultVolumesToFsBackup: boolptr.IsSetToTrue(r.backup.Spec.DefaultVolumesToFsBackup),
+		ExcludesClaims:           !r.filter.IncludesResource(kuberesource.PersistentVolumeClaims),
+		Namespaces:               namespaces,
+		Client:                   r.objects,
+		Log:                      quietly(r.log),
+	})
 	if err != nil {
 		return fmt.Errorf("finding out which pods use which volumes: %w", err)
 	}
@@ -68,9 +70,12 @@ func (r *run) resolveVolumes() error {
 		Backup:  r.backup,
 		Owner:   snapshot.Owner{Name: r.backup.Name, Namespace: r.backup.Namespace, UID: r.backup.UID},
 		Objects: r.objects,
-		Decider: helper,
+		Decider: r.helper,
 	}
-	r.native.Decider = helper
+	r.native.Decider = r.helper
+	if r.request.Policies != nil {
+		r.native.Claims = r.objects
+	}
 	r.claims = newClaims(r.planner, r.deps.Taker)
 	return nil
 }

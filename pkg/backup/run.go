@@ -11,6 +11,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
+	"github.com/vmware-tanzu/velero/pkg/util/volumehelper"
 
 	"github.com/velero-clipper/clipper/pkg/backup/archive"
 	"github.com/velero-clipper/clipper/pkg/backup/collect"
@@ -46,6 +47,7 @@ type run struct {
 	actions      []action
 	blockActions []itemblock.Action
 	planner      *volume.Planner
+	helper       volumehelper.VolumeHelper
 
 	// Filled by collect and plan.
 	items  []collect.Item

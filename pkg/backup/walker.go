@@ -120,7 +120,7 @@ func (w *walker) convert(ctx context.Context, item collect.Item) (files []archiv
 	}()
 	var errs []error
 	if item.GroupResource == kuberesource.Pods {
-		errs = append(errs, fileSystemBackups(item.Object))
+		errs = w.fileSystemBackups(ctx, item)
 	}
 	version := item.Object.GroupVersionKind().Version
 	object, err := w.act(ctx, item)
@@ -131,7 +131,7 @@ func (w *walker) convert(ctx context.Context, item collect.Item) (files []archiv
 		return nil, errors.Join(errs...)
 	}
 	if item.GroupResource == kuberesource.PersistentVolumes {
-		errs = append(errs, w.volume(object))
+		errs = append(errs, w.volume(ctx, object))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
@@ -199,13 +199,13 @@ func (w *walker) additional(ctx context.Context, related additional, mustInclude
 }
 
 // volume enters a PersistentVolume that is going into the backup into the volume information (173).
-func (w *walker) volume(object *unstructured.Unstructured) error {
+func (w *walker) volume(ctx context.Context, object *unstructured.Unstructured) error {
 	pv := new(corev1.PersistentVolume)
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, pv); err != nil {
 		return fmt.Errorf("reading PersistentVolume %s: %w", object.GetName(), err)
 	}
 	w.volumes.Volume(pv)
-	skip, err := w.native.Check(object, pv)
+	skip, err := w.native.Check(ctx, object, pv)
 	if err != nil {
 		return err
 	}

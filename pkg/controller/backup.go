@@ -56,7 +56,8 @@ type Options struct {
 	Defaults Defaults
 	// ResourceTimeout bounds the repeated attempts to write a backup's final status.
 	ResourceTimeout time.Duration
-	// GlobalVolumePolicies is the name of the server's ConfigMap of volume policies, if there is one.
+	// GlobalVolumePolicies is the name of the server's ConfigMap of volume policies, if there is one. It is in the Backups'
+	// namespace.
 	GlobalVolumePolicies string
 	// ConcurrentBackups is how many backups may run at once. Default: 1.
 	ConcurrentBackups int

@@ -115,6 +115,7 @@ func (r *BackupReconciler) takeBackup(server context.Context, x *execution) (*ba
 	return r.deps.Engine.Run(ctx, backup.Request{
 		// The engine's plugins read the Backup from other goroutines; the reconciler goes on changing its own copy.
 		Backup:            x.backup.DeepCopy(),
+		Policies:          x.policies,
 		SnapshotLocations: x.snapshotLocations,
 		ItemActions:       framework.NewBackupItemActionResolverV2(itemActions),
 		BlockActions:      framework.NewItemBlockActionResolver(blockActions),

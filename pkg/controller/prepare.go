@@ -17,6 +17,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/velero-clipper/clipper/internal/velero"
 )
 
 // job is one backup on its way through the reconciler.
@@ -27,6 +29,8 @@ type job struct {
 	location *velerov1.BackupStorageLocation
 	// snapshotLocations for native snapshots, one per provider.
 	snapshotLocations []*velerov1.VolumeSnapshotLocation
+	// policies of the backup and of the server; nil when there are none.
+	policies *velero.Policies
 }
 
 // refuse adds a reason for which the backup can't be run.
@@ -44,7 +48,8 @@ func (r *BackupReconciler) prepare(ctx context.Context, original *velerov1.Backu
 	r.chooseSnapshotLocations(ctx, j)
 	r.describeCluster(j.backup)
 	r.excludeLabelledNamespaces(ctx, j)
-	r.validate(j)
+	r.loadPolicies(ctx, j, log)
+	validate(j)
 	return j
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 // validate refuses what can't be run, and takes out of the filters what comes into a backup in another way.
-func (r *BackupReconciler) validate(j *job) {
+func validate(j *job) {
 	spec := &j.backup.Spec
 	if usesOldFilters(spec) && usesScopedFilters(spec) {
 		j.refuse("spec.includedResources, excludedResources and includeClusterResources can't be mixed with the included and excluded " +
@@ -37,12 +37,9 @@ func (r *BackupReconciler) validate(j *job) {
 	if _, err := backup.ParallelismOf(j.backup); err != nil {
 		j.refuse("%v", err)
 	}
+	validatePolicies(j)
 	for _, sentence := range backup.Unsupported(*spec) {
 		j.refuse("%s", sentence)
-	}
-	if r.opts.GlobalVolumePolicies != "" {
-		j.refuse("the server's volume policies (ConfigMap %s, flag --global-backup-volume-policies-configmap) aren't available with the parallel engine yet; "+
-			"start the server without them, or with --csi-snapshot-parallelism=0", r.opts.GlobalVolumePolicies)
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 
 	. "github.com/onsi/gomega"
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -133,7 +132,6 @@ func TestSnapshotsAreLeftToPlugins(t *testing.T) { // 44; 45 is fixed
 
 func TestWhatTheEngineCantDoIsRefusedWithAWayOut(t *testing.T) {
 	const wayOut = "--csi-snapshot-parallelism=0"
-	policy := &corev1.TypedLocalObjectReference{Kind: "configmap", Name: "rules"}
 	for _, c := range []struct {
 		name    string
 		spec    velerov1.BackupSpec
@@ -146,11 +144,9 @@ func TestWhatTheEngineCantDoIsRefusedWithAWayOut(t *testing.T) {
 		{name: "file-system backup", spec: velerov1.BackupSpec{DefaultVolumesToFsBackup: ptr.To(true)}, want: []string{"spec.defaultVolumesToFsBackup"}},
 		{name: "file-system backup by default", options: func(s *setup) { s.options.Defaults.VolumesToFsBackup = true }, want: []string{"spec.defaultVolumesToFsBackup"}},
 		{name: "file-system backup by the old name", spec: velerov1.BackupSpec{DefaultVolumesToRestic: ptr.To(true)}, want: []string{"spec.defaultVolumesToFsBackup"}}, //nolint:staticcheck // old Backups have it
-		{name: "policy", spec: velerov1.BackupSpec{ResourcePolicy: policy}, want: []string{"spec.resourcePolicy (rules)"}},
-		{name: "global policies", options: func(s *setup) { s.options.GlobalVolumePolicies = "server-rules" }, want: []string{"ConfigMap server-rules"}},
 		{
-			name: "all at once", spec: velerov1.BackupSpec{SnapshotMoveData: ptr.To(true), DefaultVolumesToFsBackup: ptr.To(true), ResourcePolicy: policy},
-			want: []string{"spec.snapshotMoveData", "spec.defaultVolumesToFsBackup", "spec.resourcePolicy"},
+			name: "all at once", spec: velerov1.BackupSpec{SnapshotMoveData: ptr.To(true), DefaultVolumesToFsBackup: ptr.To(true)},
+			want: []string{"spec.snapshotMoveData", "spec.defaultVolumesToFsBackup"},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

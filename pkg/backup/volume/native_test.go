@@ -107,7 +107,7 @@ func TestNativeSnapshots(t *testing.T) {
 			logger, log := logrustest.NewNullLogger()
 			n.Log = logger
 
-			skip, err := n.Check(toUnstructured(t, test.pv), test.pv)
+			skip, err := n.Check(t.Context(), toUnstructured(t, test.pv), test.pv)
 			if test.refused == nil {
 				g.Expect(err).NotTo(HaveOccurred())
 			}
@@ -145,7 +145,7 @@ func TestAPluginIsStartedOncePerLocation(t *testing.T) {
 	n.Log, _ = logrustest.NewNullLogger()
 	pv := builder.ForPersistentVolume("pv").Result()
 	for range 3 {
-		_, err := n.Check(toUnstructured(t, pv), pv)
+		_, err := n.Check(t.Context(), toUnstructured(t, pv), pv)
 		g.Expect(err).NotTo(HaveOccurred())
 	}
 	g.Expect(aws.inits).To(Equal(1))

@@ -20,15 +20,16 @@ import (
 var ErrNoSnapshotCRDs = errors.New("the cluster has no snapshot.storage.k8s.io API; install the snapshot CRDs, the snapshot-controller " +
 	"and the csi-snapshotter sidecar of kubernetes-csi/external-snapshotter")
 
-// Objects knows the volumes and snapshot classes of a cluster for the length of one backup: what was collected anyway is
+// Objects knows the volumes, claims and snapshot classes of a cluster for the length of one backup: what was collected anyway is
 // never asked for again, and what was not is read once. It is safe for concurrent use.
 //
-// It is also a client.Client, so that Velero's volume helper reads volumes through it.
+// It is also a client.Client, so that Velero's volume helper reads volumes and claims through it.
 type Objects struct {
 	client.Client
 
 	mu      sync.Mutex
 	volumes map[string]*corev1.PersistentVolume
+	claims  map[client.ObjectKey]*corev1.PersistentVolumeClaim
 	classes *snapshotv1.VolumeSnapshotClassList
 	// noCRDs: it was found out that there are no classes, which isn't asked for again for every claim.
 	noCRDs bool
@@ -36,7 +37,7 @@ type Objects struct {
 
 // NewObjects returns Objects that ask c for what they don't know yet.
 func NewObjects(c client.Client) *Objects {
-	return &Objects{Client: c, volumes: map[string]*corev1.PersistentVolume{}}
+	return &Objects{Client: c, volumes: map[string]*corev1.PersistentVolume{}, claims: map[client.ObjectKey]*corev1.PersistentVolumeClaim{}}
 }
 
 // Know tells of a volume that was read anyway. pv must not be changed afterwards.
@@ -44,6 +45,19 @@ func (o *Objects) Know(pv *corev1.PersistentVolume) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.volumes[pv.Name] = pv
+}
+
+// KnowClaim tells of a claim that was read anyway. pvc must not be changed afterwards.
+func (o *Objects) KnowClaim(pvc *corev1.PersistentVolumeClaim) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.claims[client.ObjectKeyFromObject(pvc)] = pvc
+}
+
+// IsUnbound says whether a claim is there and has no volume.
+func (o *Objects) IsUnbound(ctx context.Context, namespace, name string) bool {
+	pvc := new(corev1.PersistentVolumeClaim)
+	return o.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, pvc) == nil && !isBound(pvc)
 }
 
 // Volume returns a PersistentVolume by name. The caller must not change it.
@@ -84,18 +98,26 @@ func (o *Objects) SnapshotClasses(ctx context.Context) (*snapshotv1.VolumeSnapsh
 	return classes, nil
 }
 
-// Get answers for known PersistentVolumes from memory and passes everything else on.
+// Get answers for known volumes and claims from memory and passes everything else on.
 func (o *Objects) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
-	pv, ok := obj.(*corev1.PersistentVolume)
-	if !ok {
-		return o.Client.Get(ctx, key, obj, opts...)
+	switch into := obj.(type) {
+	case *corev1.PersistentVolume:
+		known, err := o.Volume(ctx, key.Name)
+		if err != nil {
+			return err
+		}
+		known.DeepCopyInto(into)
+		return nil
+	case *corev1.PersistentVolumeClaim:
+		o.mu.Lock()
+		known := o.claims[key]
+		o.mu.Unlock()
+		if known != nil {
+			known.DeepCopyInto(into)
+			return nil
+		}
 	}
-	known, err := o.Volume(ctx, key.Name)
-	if err != nil {
-		return err
-	}
-	known.DeepCopyInto(pv)
-	return nil
+	return o.Client.Get(ctx, key, obj, opts...)
 }
 
 // KnownClasses returns the VolumeSnapshotClasses that were read so far; it asks for nothing.

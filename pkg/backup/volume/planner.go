@@ -58,11 +58,6 @@ type Plan struct {
 	Volume string
 }
 
-// Decider answers whether a snapshot is wanted for a volume; Velero's volume helper is one.
-type Decider interface {
-	ShouldPerformSnapshot(obj runtime.Unstructured, groupResource schema.GroupResource) (bool, error)
-}
-
 // Planner makes plans for the claims of one backup. It is safe for concurrent use.
 type Planner struct {
 	// Backup the plans are for.
@@ -84,33 +79,36 @@ func (p *Planner) Plan(ctx context.Context, claim *unstructured.Unstructured) (P
 	}
 	name := pvc.Namespace + "/" + pvc.Name
 
-	if pvc.Status.Phase != corev1.ClaimBound || pvc.Spec.VolumeName == "" {
-		return Plan{
-			Method: Skipped, Approach: ApproachAny, Reason: "the claim is not bound to a volume",
-			Warning: fmt.Sprintf("claim %s is %s and not bound to a volume: its object is backed up, there is no data to snapshot", name, phaseOf(pvc)),
-		}, nil
+	if !isBound(pvc) {
+		return p.unboundPlan(claim, pvc), nil
 	}
-
-	wanted, err := p.Decider.ShouldPerformSnapshot(claim, kuberesource.PersistentVolumeClaims)
+	pv, err := p.volumeOf(ctx, pvc)
+	if err != nil {
+		return Plan{}, err
+	}
+	approach, reason, err := unwanted(p.Decider, claim, kuberesource.PersistentVolumeClaims)
 	if err != nil {
 		return Plan{}, fmt.Errorf("deciding whether claim %s is to be snapshotted: %w", name, err)
 	}
-	if !wanted {
-		return Plan{
-			Method: Skipped, Volume: pvc.Spec.VolumeName, Approach: ApproachSnapshot,
-			Reason: "a snapshot of this volume isn't wanted by the backup's spec, a volume policy or a file-system backup of it",
-		}, nil
+	if reason != "" {
+		return Plan{Method: Skipped, Volume: pv.Name, Approach: approach, Reason: reason}, nil
 	}
-	return p.csiPlan(ctx, pvc)
+	return p.csiPlan(ctx, pvc, pv)
+}
+
+// unboundPlan leaves out what isn't there. That is worth a warning, unless a volume policy has spoken.
+func (p *Planner) unboundPlan(claim *unstructured.Unstructured, pvc *corev1.PersistentVolumeClaim) Plan {
+	plan := Plan{Method: Skipped, Approach: ApproachAny, Reason: "the claim is not bound to a volume"}
+	if !p.policyKnows(claim) {
+		plan.Warning = fmt.Sprintf("claim %s/%s is %s and not bound to a volume: its object is backed up, there is no data to snapshot",
+			pvc.Namespace, pvc.Name, phaseOf(pvc))
+	}
+	return plan
 }
 
 // csiPlan makes the request for a CSI volume; other volumes are skipped.
-func (p *Planner) csiPlan(ctx context.Context, pvc *corev1.PersistentVolumeClaim) (Plan, error) {
+func (p *Planner) csiPlan(ctx context.Context, pvc *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume) (Plan, error) {
 	name := pvc.Namespace + "/" + pvc.Name
-	pv, err := p.Objects.Volume(ctx, pvc.Spec.VolumeName)
-	if err != nil {
-		return Plan{}, fmt.Errorf("finding the volume of claim %s: %w", name, err)
-	}
 	if pv.Spec.CSI == nil {
 		return Plan{
 			Method: Skipped, Volume: pv.Name, Approach: ApproachCSI, Reason: "the volume isn't provided by a CSI driver",

@@ -13,6 +13,7 @@ import (
 	gomegatypes "github.com/onsi/gomega/types"
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
 	"github.com/vmware-tanzu/velero/pkg/builder"
+	"github.com/vmware-tanzu/velero/pkg/kuberesource"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -28,10 +29,21 @@ const driver = "csi.example.com"
 type decider struct {
 	yes bool
 	err error
+	// action of the volume policy that matches everything but claims that aren't bound; empty when there is none.
+	action    string
+	actionErr error
 }
 
 func (d decider) ShouldPerformSnapshot(runtime.Unstructured, schema.GroupResource) (bool, error) {
 	return d.yes, d.err
+}
+
+func (d decider) GetActionParameters(object runtime.Unstructured, gr schema.GroupResource) (bool, string, map[string]any, error) {
+	phase, _, _ := unstructured.NestedString(object.UnstructuredContent(), "status", "phase")
+	if d.action == "" || gr == kuberesource.PersistentVolumeClaims && phase != string(corev1.ClaimBound) {
+		return false, "", nil, d.actionErr
+	}
+	return true, d.action, nil, d.actionErr
 }
 
 // scene is a claim with its volume, and the cluster round it.
@@ -106,6 +118,7 @@ func TestPlansWithoutASnapshot(t *testing.T) {
 		approach volume.Approach
 		volume   string
 		warning  gomegatypes.GomegaMatcher
+		reason   string
 	}{
 		"pending": {
 			change:   func(s *scene) { s.claim.Status.Phase, s.claim.Spec.VolumeName = corev1.ClaimPending, "" },
@@ -117,7 +130,33 @@ func TestPlansWithoutASnapshot(t *testing.T) {
 		},
 		"not wanted": {
 			change:   func(s *scene) { s.decider.yes = false },
-			approach: volume.ApproachSnapshot, volume: "pv", warning: BeEmpty(),
+			approach: volume.ApproachSnapshot, volume: "pv", warning: BeEmpty(), reason: "backup's spec",
+		},
+		"skipped by policy": {
+			change:   func(s *scene) { s.decider = decider{action: "skip"} },
+			approach: volume.ApproachAny, volume: "pv", warning: BeEmpty(), reason: "policy says that the volume is skipped",
+		},
+		"a file-system backup by policy": {
+			change:   func(s *scene) { s.decider = decider{action: "fs-backup"} },
+			approach: volume.ApproachSnapshot, volume: "pv", warning: BeEmpty(), reason: "policy asks for a file-system backup",
+		},
+		"a custom action by policy": {
+			change:   func(s *scene) { s.decider = decider{action: "custom"} },
+			approach: volume.ApproachSnapshot, volume: "pv", warning: BeEmpty(), reason: "custom action",
+		},
+		"pending, and a policy has spoken (240)": {
+			change: func(s *scene) {
+				s.claim.Status.Phase, s.claim.Spec.VolumeName = corev1.ClaimPending, ""
+				s.decider.yes = false
+			},
+			approach: volume.ApproachAny, warning: BeEmpty(),
+		},
+		"pending, and no policy matches (230)": {
+			change: func(s *scene) {
+				s.claim.Status.Phase, s.claim.Spec.VolumeName = corev1.ClaimPending, ""
+				s.decider = decider{err: errors.New("the claim has no volume")}
+			},
+			approach: volume.ApproachAny, warning: ContainSubstring("app/data"),
 		},
 		"not CSI": {
 			change:   func(s *scene) { s.volume = builder.ForPersistentVolume("pv").AWSEBSVolumeID("vol").Result() },
@@ -142,7 +181,7 @@ func TestPlansWithoutASnapshot(t *testing.T) {
 			g.Expect(plan.Approach).To(Equal(test.approach))
 			g.Expect(plan.Volume).To(Equal(test.volume))
 			g.Expect(plan.Warning).To(test.warning)
-			g.Expect(plan.Reason).NotTo(BeEmpty())
+			g.Expect(plan.Reason).To(And(Not(BeEmpty()), ContainSubstring(test.reason)))
 		})
 	}
 }
@@ -212,6 +251,10 @@ func TestClaimsThatCannotBePlanned(t *testing.T) {
 		"the decision fails": {
 			change:    func(s *scene) { s.decider.err = errors.New("pods can't be listed") },
 			complains: []string{"app/data", "pods can't be listed"},
+		},
+		"the policy can't be told": {
+			change:    func(s *scene) { s.decider = decider{actionErr: errors.New("no such volume type")} },
+			complains: []string{"app/data", "no such volume type"},
 		},
 		"the volume is gone": {
 			change:    func(s *scene) { s.volume = nil },
