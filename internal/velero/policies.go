@@ -182,7 +182,9 @@ type KindFilter struct {
 }
 
 // IsCatchAll says whether it is for all kinds that no other filter is for.
-func (f KindFilter) IsCatchAll() bool { return len(f.Kinds) == 0 || len(f.Kinds) == 1 && f.Kinds[0] == "*" }
+func (f KindFilter) IsCatchAll() bool {
+	return len(f.Kinds) == 0 || len(f.Kinds) == 1 && f.Kinds[0] == "*"
+}
 
 // NamespacedFilter narrows what is backed up in some namespaces, which may be globs.
 type NamespacedFilter struct {

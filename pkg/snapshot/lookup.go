@@ -153,7 +153,9 @@ func (t *Tracker) historyOf(key types.NamespacedName) history {
 }
 
 // ownerOf is the UID of the backup that a VolumeSnapshot was made for.
-func ownerOf(vs *snapshotv1.VolumeSnapshot) types.UID { return types.UID(vs.Labels[velerov1.BackupUIDLabel]) }
+func ownerOf(vs *snapshotv1.VolumeSnapshot) types.UID {
+	return types.UID(vs.Labels[velerov1.BackupUIDLabel])
+}
 
 // look returns the newest known VolumeSnapshot of that name and its content; either is nil when there is none. With a UID
 // only objects of that incarnation count.

@@ -13,22 +13,22 @@ const (
 	firstWindow = 10
 	// widest bounds the window; it is as good as none.
 	widest = 1 << 20
-	// widenAfter is how long a full window must go by without a refusal before it becomes widenBy times as wide. An answer
-	// takes a second to get here through the sidecar and the API, more on a busy cluster.
+	// widenAfter is how long a window must have been full without a refusal to be lifted. An answer takes a second to get
+	// here through the sidecar and the API, more on a busy cluster.
 	widenAfter = 2 * time.Second
-	widenBy    = 4
 
 	// episodeLength is how long refusals belong together: they answer what was asked before the first of them was known.
 	episodeLength = 2 * time.Second
 	// firstBackoff is the sidecar's pause before it asks again for a snapshot that was refused.
 	firstBackoff = time.Second
-	// backOff is what is left of the rate at a refusal, after the first one.
+	// backOff is what is left of the rate at a refusal, after the first episode; half of it when much less is delivered.
 	backOff = 0.85
 	// growthPerSecond is the part by which the rate grows while nothing is refused.
 	growthPerSecond = 0.02
 	// slowest is the lowest rate, in starts per second.
 	slowest = 0.2
-	// forgetAfter is how long without a refusal a driver is taken for throttling.
+	// forgetAfter is how long a driver is taken for throttling without a refusal, and how long what was learned of one that
+	// is asked for nothing holds.
 	forgetAfter = time.Minute
 	// deliveryWindow is the time over which cuts are counted to know what a driver delivers.
 	deliveryWindow = 3 * time.Second
@@ -38,11 +38,12 @@ const (
 // aren't told: on calls per second, and on snapshots in progress. Both are found by their refusals, and both are kept to:
 // starts are spaced by rate, and their number in flight stays near what the rate needs (rate x time to a cut).
 //
-// A driver of which nothing is known starts with a small window that widens quickly. The first refusal ends that: the
-// rate becomes what was accepted. From then on it grows slowly, and is cut back at each further episode of refusals.
+// A driver of which nothing is known starts with a small window, which is widened by each cut and lifted soon. The first
+// refusal ends that: the rate becomes what was accepted. From then on it grows slowly, and is cut back at each further episode of refusals.
 // It is a plain value: no clock, no lock.
 type pace struct {
-	// window is what may be in flight while the driver doesn't throttle; full is since when it has been, zero when it isn't.
+	// window is what may be in flight while the driver doesn't throttle; full is when it was filled, zero when it has been
+	// widened since, or emptied.
 	window int
 	full   time.Time
 
@@ -86,10 +87,13 @@ func (p *pace) allow(now time.Time, inFlight int) allowance {
 		return a
 	}
 	p.window = max(p.window, firstWindow)
-	if inFlight < p.window {
-		p.full = time.Time{}
-	} else if !p.full.IsZero() && now.Sub(p.full) >= widenAfter {
-		p.window, p.full = min(widenBy*p.window, widest), time.Time{}
+	switch {
+	case !p.full.IsZero() && now.Sub(p.full) >= widenAfter:
+		p.window, p.full = widest, time.Time{}
+	case inFlight == 0 && p.starts.within(now, forgetAfter) == 0:
+		p.window, p.full = firstWindow, time.Time{} // what was true then need not be now
+	case inFlight == 0:
+		p.full = time.Time{} // what was asked for has been answered
 	}
 	a := allowance{batch: p.window}
 	if !p.full.IsZero() {
@@ -172,14 +176,14 @@ func (p *pace) refuse(now time.Time, inFlight int, before bool) (began bool) {
 		p.episode, p.asked, p.flying, p.refused, p.learning = now, p.starts.within(now, time.Second), inFlight, 0, first
 	}
 	p.refused++
-	accepted := p.accepted(now)
+	accepted := max(1, float64(p.asked-p.refused))
 	switch {
 	case first:
 		p.rate, p.limit = accepted, float64(inFlight)
 	case p.learning:
 		p.rate = min(p.rate, accepted)
 	case began:
-		p.rate = max(slowest, p.rate*backOff)
+		p.rate = max(slowest, min(p.rate*backOff, max(p.rate/2, p.delivered(now))))
 	}
 	p.limit = max(1, min(p.limit, float64(p.flying-p.refused)))
 	p.refusedAt, p.grown = now, now
@@ -188,13 +192,9 @@ func (p *pace) refuse(now time.Time, inFlight int, before bool) (began bool) {
 	return began
 }
 
-// accepted estimates the rate that the driver takes, from what it has answered in this episode.
-func (p *pace) accepted(now time.Time) float64 {
-	rate := float64(p.asked - p.refused)
-	if delivered := p.cuts.within(now, time.Second); delivered > 0 && p.flying > firstWindow {
-		rate = min(rate, float64(delivered)) // much of what was asked isn't answered yet
-	}
-	return max(1, rate)
+// delivered is the rate of cuts.
+func (p *pace) delivered(now time.Time) float64 {
+	return float64(p.cuts.within(now, deliveryWindow)) / deliveryWindow.Seconds()
 }
 
 // cut takes in a success, that long after the creation; refused says that the driver had refused it before.
@@ -214,7 +214,7 @@ func (p *pace) cut(now time.Time, took time.Duration, refused bool) {
 		return
 	}
 	// What is delivered can't be too much to ask.
-	p.rate = max(p.rate, backOff*float64(p.cuts.within(now, deliveryWindow))/deliveryWindow.Seconds())
+	p.rate = max(p.rate, backOff*p.delivered(now))
 }
 
 // moments are points in time, in order.

@@ -124,6 +124,16 @@ func TestADriverThatTakesEverythingIsHardlyHeldBack(t *testing.T) {
 	})
 }
 
+func TestWhatWasLearnedOfADriverIsForgotten(t *testing.T) {
+	inBubble(t, TakerOptions{}, func(a *api) { a.cutAfter(2 * time.Second) }, func(h *harness) {
+		h.Expect(Wait(h.ctx, h.taker.Take(h.ctx, requests(50)...)...)).To(Succeed())
+		h.pass(2 * forgetAfter)
+		snaps := h.taker.Take(h.ctx, requests(50, ofOwner("next"))...)
+		h.pass(time.Second)
+		h.Expect(reasons(snaps)).To(Equal(map[string]int{"Cutting": firstWindow, "Queued": 50 - firstWindow}))
+	})
+}
+
 func TestFrozenIsNotHeldBackByTheWindow(t *testing.T) {
 	inBubble(t, TakerOptions{}, func(a *api) { a.cutAfter(2 * time.Second) }, func(h *harness) {
 		begin := time.Now()
@@ -152,6 +162,6 @@ func TestThrottlingIsForgotten(t *testing.T) {
 	g.Expect(p.rate).To(BeNumerically("~", 5*1.6, 0.5))
 	now = now.Add(30 * time.Second)
 	g.Expect(p.refuse(now, 8, false)).To(BeTrue())
-	g.Expect(p.rate).To(BeNumerically("~", 5*1.6*backOff, 0.5))
+	g.Expect(p.rate).To(BeNumerically("~", 5*1.6/2, 0.5), "nothing was cut meanwhile")
 	g.Expect(p.allow(now.Add(forgetAfter), 0)).To(Equal(allowance{batch: firstWindow}))
 }

@@ -115,7 +115,7 @@ func TestNextHoldsItsPromises(t *testing.T) {
 		within(counted.total, before.total, lim.server)
 		within(counted.byDriver["d"], before.byDriver["d"], lim.driver["d"].inFlight)
 		if lim.driver["e"].starts != 0 {
-			g.Expect(counted.byDriver["e"]-before.byDriver["e"]).To(BeNumerically("<=", max(0, lim.driver["e"].starts)))
+			g.Expect(counted.byDriver["e"] - before.byDriver["e"]).To(BeNumerically("<=", max(0, lim.driver["e"].starts)))
 		}
 		within(counted.byOwner["a"], before.byOwner["a"], ownerLimits["a"])
 		lim.driver["e"] = driverLimit{starts: -1} // its starts are used up

@@ -25,7 +25,7 @@ func TestAHundredSnapshotsCostOneRequestEach(t *testing.T) {
 		begin := time.Now()
 		snaps := h.taker.Take(h.ctx, requests(100)...)
 		h.Expect(Wait(h.ctx, snaps...)).To(Succeed())
-		h.Expect(time.Since(begin)).To(Equal(2*time.Second + 2*widenAfter))
+		h.Expect(time.Since(begin)).To(Equal(2*time.Second + widenAfter))
 		h.Expect(reasons(snaps)).To(Equal(map[string]int{"Cut": 100}))
 		h.Expect(h.api.asked("create volumesnapshots")).To(Equal(100))
 		for _, request := range []string{"get volumesnapshots", "get volumesnapshotcontents", "delete volumesnapshots"} {
@@ -129,7 +129,7 @@ func TestStoppingAbandonsRemovesAndRefuses(t *testing.T) {
 
 func TestStoppingGivesUpAfterTheGraceTime(t *testing.T) {
 	inBubble(t, TakerOptions{ShutdownGrace: 3 * time.Second}, nil, func(h *harness) {
-		snaps := h.taker.Take(h.ctx, requests(20)...)
+		snaps := h.taker.Take(h.ctx, requests(20, frozen)...)
 		h.pass(time.Second)
 		h.api.setAnswer(func(verb, _, _ string) error {
 			if verb == "delete" {
