@@ -53,6 +53,10 @@ const (
 	// nudgeAge is how long a content must be on its way out before the sweep takes it for forgotten: deleting the physical
 	// snapshot looks the same and takes a moment.
 	nudgeAge = 10 * time.Second
+	// nudgeAgain is how long after a nudge without effect the next one follows.
+	nudgeAgain = 5 * time.Minute
+	// sidecarResync is how often csi-snapshotter looks at all contents.
+	sidecarResync = 15 * time.Minute
 	// longRemoval is how long a removal may take before it is named.
 	longRemoval = time.Minute
 )
@@ -195,7 +199,7 @@ func isOnItsWay(s sighting) bool {
 
 // removing is about a deletion that somebody asked for. Who that was doesn't matter: nothing is changed that was decided.
 func removing(s sighting, object metav1.Object) decision {
-	if s.content != nil && isForgotten(s.content) && s.content.Annotations[annNudge] == "" {
+	if s.content != nil && isForgotten(s.content) && needsNudge(s.content, s.now) {
 		if s.now.Sub(s.content.DeletionTimestamp.Time) >= nudgeAge {
 			return decision{step: wakeSidecar}
 		}
@@ -205,6 +209,17 @@ func removing(s sighting, object metav1.Object) decision {
 		return decision{step: name, kind: kindRemoving}
 	}
 	return decision{step: waitFor}
+}
+
+// needsNudge says whether to make the sidecar look at a content that it seems to have forgotten: once, and once more where that
+// had no effect. After its own resync it has looked at everything anyway.
+func needsNudge(content *snapshotv1.VolumeSnapshotContent, now time.Time) bool {
+	mark := content.Annotations[annNudge]
+	if mark == "" {
+		return true
+	}
+	nudged, err := time.Parse(time.RFC3339, mark)
+	return err == nil && now.Sub(nudged) >= nudgeAgain && now.Sub(content.DeletionTimestamp.Time) < sidecarResync
 }
 
 func isLong(object metav1.Object, now time.Time) bool {

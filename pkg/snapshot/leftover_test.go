@@ -59,6 +59,12 @@ func marked(key string) func(*snapshotv1.VolumeSnapshotContent) {
 	return func(c *snapshotv1.VolumeSnapshotContent) { metav1.SetMetaDataAnnotation(&c.ObjectMeta, key, "yes") }
 }
 
+func nudgedAgo(d time.Duration) func(*snapshotv1.VolumeSnapshotContent) {
+	return func(c *snapshotv1.VolumeSnapshotContent) {
+		metav1.SetMetaDataAnnotation(&c.ObjectMeta, annNudge, sweepTime.Add(-d).UTC().Format(time.RFC3339))
+	}
+}
+
 func contentDeletedAgo(d time.Duration) func(*snapshotv1.VolumeSnapshotContent) {
 	return func(c *snapshotv1.VolumeSnapshotContent) { c.DeletionTimestamp = ago(d) }
 }
@@ -115,7 +121,17 @@ func TestLeftover(t *testing.T) {
 		{"a lone content, forgotten", sighting{content: content(withHandle, contentDeletedAgo(time.Hour))}, wakeSidecar, ""},
 		{"a lone content, being released", sighting{content: content(withHandle, contentDeletedAgo(time.Second))}, waitFor, ""},
 		{"a lone content without a handle, on its way out", sighting{content: content(contentDeletedAgo(time.Second))}, waitFor, ""},
-		{"a lone content, for long on its way out", sighting{content: content(contentDeletedAgo(time.Hour))}, name, kindRemoving},
+		{"a lone content without a handle, forgotten", sighting{content: content(contentDeletedAgo(nudgeAge))}, wakeSidecar, ""},
+		{"a lone content, its driver is still cutting", sighting{content: content(contentDeletedAgo(time.Hour), marked(annBeingCreated))}, name, kindRemoving},
+		{"a lone content, nudged and for long on its way out", sighting{
+			content: content(contentDeletedAgo(time.Hour), nudgedAgo(time.Minute)),
+		}, name, kindRemoving},
+		{"a lone content, nudged without effect", sighting{
+			content: content(contentDeletedAgo(nudgeAgain+nudgeAge), nudgedAgo(nudgeAgain)),
+		}, wakeSidecar, ""},
+		{"a lone content, nudged without effect, after the sidecar's resync", sighting{
+			content: content(contentDeletedAgo(sidecarResync), nudgedAgo(nudgeAgain)),
+		}, name, kindRemoving},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

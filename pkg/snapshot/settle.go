@@ -132,7 +132,7 @@ func (s *settling) help(ctx context.Context, vs *snapshotv1.VolumeSnapshot, cont
 	case vs != nil && vs.DeletionTimestamp != nil && s.once("policy "+content.Name):
 		err = s.makeFollow(ctx, content)
 	}
-	if err == nil && !s.cutBefore && isForgotten(content) && s.once("nudge "+content.Name) {
+	if err == nil && !s.cutBefore && isForgotten(content) && handleOf(content) != "" && s.once("nudge "+content.Name) {
 		err = s.nudge(ctx, content)
 	}
 	if err != nil {
@@ -141,11 +141,12 @@ func (s *settling) help(ctx context.Context, vs *snapshotv1.VolumeSnapshot, cont
 	}
 }
 
-// isForgotten says that the sidecar has cut a snapshot whose deletion was asked for meanwhile. It takes its own mark off
-// then and doesn't look at the content again until its next resync, up to 15 minutes later
-// (kubernetes-csi/external-snapshotter#1388, as of v8.7.0).
+// isForgotten says that a content's deletion was asked for and that the sidecar isn't doing anything about the snapshot. When
+// that came while it was creating the snapshot, it takes its own mark off at the end, cut or refused, and may not look at
+// the content again until its next resync, up to 15 minutes later (kubernetes-csi/external-snapshotter#1388, as of v8.7.0).
+// The first moment of every deletion looks the same.
 func isForgotten(content *snapshotv1.VolumeSnapshotContent) bool {
-	return content.DeletionTimestamp != nil && isCutAndDone(content)
+	return content.DeletionTimestamp != nil && content.Annotations[annBeingCreated] == ""
 }
 
 // isCutAndDone: there is a handle, and no call is under way any more.
