@@ -1,0 +1,229 @@
+// Copyright The Clipper Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package parity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
+	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
+	velerov2alpha1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v2alpha1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/velero-clipper/clipper/internal/lab/cluster"
+	"github.com/velero-clipper/clipper/internal/lab/driver"
+	"github.com/velero-clipper/clipper/internal/lab/recorder"
+	"github.com/velero-clipper/clipper/internal/lab/server"
+)
+
+const (
+	// caseLimit bounds one backup.
+	caseLimit = 90 * time.Second
+	// cleanLimit bounds the wait for snapshots that are being removed.
+	cleanLimit = 20 * time.Second
+)
+
+// Run makes the case's backup with both engines, one after the other, and leaves the cluster as it was. An error
+// means that the comparison could not be made.
+func (l *Lab) Run(ctx context.Context, c Case) (stock, ours *Observation, err error) {
+	w := &world{
+		client: l.cluster.Client(), clientset: l.clientset, node: l.cluster.NodeName(), namespaces: map[string]bool{},
+	}
+	// What is left of a case would be in the next one's backups.
+	defer func() { err = errors.Join(err, w.remove(context.WithoutCancel(ctx))) }()
+	if err := w.create(ctx, c.World); err != nil {
+		return nil, nil, err
+	}
+	if stock, err = l.runEngine(ctx, c, w, l.engines[Stock]); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", Stock, err)
+	}
+	if ours, err = l.runEngine(ctx, c, w, l.engines[Ours]); err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", Ours, err)
+	}
+	return stock, ours, nil
+}
+
+// runEngine is the list of steps of one backup.
+func (l *Lab) runEngine(ctx context.Context, c Case, w *world, e *engine) (_ *Observation, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, 2*caseLimit, fmt.Errorf("not done within %s", 2*caseLimit))
+	defer cancel()
+	own := &world{client: w.client, clientset: w.clientset, node: w.node, namespaces: map[string]bool{e.namespace: true}}
+	defer func() { err = errors.Join(err, l.clean(context.WithoutCancel(ctx), c, e, w, own)) }()
+	if err := own.create(ctx, c.veleroItems(e.namespace)); err != nil {
+		return nil, err
+	}
+	if err := l.ensure(ctx, e, c); err != nil {
+		return nil, err
+	}
+	before, err := l.prepare(ctx, c, e, w)
+	if err != nil {
+		return nil, err
+	}
+	begin := time.Now()
+	backup, err := l.takeBackup(ctx, c, e)
+	if err != nil {
+		return nil, err
+	}
+	l.say("%s: %s %s in %.1f s", c.Name, e.name, backup.Status.Phase, time.Since(begin).Seconds())
+	return l.observe(ctx, observed{lab: l, c: c, engine: e, world: w, backup: backup, before: before})
+}
+
+// veleroItems are the objects of the server's namespace.
+func (c Case) veleroItems(namespace string) []Item {
+	var items []Item
+	for _, item := range c.Velero {
+		item.namespace = namespace
+		items = append(items, item)
+	}
+	for _, name := range c.NativeLocations {
+		items = append(items, Item{
+			Object: name, kind: "VolumeSnapshotLocation", namespace: namespace, name: name,
+			Patch: object{"spec": object{"provider": recorder.Snapshotter, "config": object{"location": name}}},
+		})
+	}
+	return items
+}
+
+// before is the state that the observation starts from.
+type before struct {
+	metrics server.Metrics
+	execs   int
+	calls   []int
+}
+
+// prepare sets how everything behaves and notes where the records stand.
+func (l *Lab) prepare(ctx context.Context, c Case, e *engine, w *world) (before, error) {
+	var b before
+	l.names.reset()
+	l.agent.set(c.NodeAgent)
+	l.mu.Lock()
+	l.commands = c.Commands
+	l.mu.Unlock()
+	for _, d := range l.drivers {
+		if err := d.SetBehaviours(append([]driver.Behaviour{}, c.Storage...)); err != nil {
+			return b, err
+		}
+		b.calls = append(b.calls, len(d.Calls()))
+	}
+	if err := recorder.SetBehaviour(e.recorder, c.Plugins); err != nil {
+		return b, err
+	}
+	if _, err := recorder.Take(e.recorder); err != nil {
+		return b, err
+	}
+	if c.NodeAgent.Absent {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: e.namespace, Name: nodeAgentName}}
+		if err := w.client.Delete(ctx, pod, client.GracePeriodSeconds(0)); err != nil {
+			return b, err
+		}
+	}
+	for namespace := range w.namespaces {
+		if err := w.client.DeleteAllOf(ctx, &corev1.Event{}, client.InNamespace(namespace), client.MatchingFieldsSelector{Selector: notTest}); err != nil {
+			return b, err
+		}
+	}
+	b.execs = len(l.kubelet.Calls())
+	var err error
+	b.metrics, err = e.server.Metrics(ctx)
+	return b, err
+}
+
+// takeBackup creates the Backup and waits for its last phase.
+func (l *Lab) takeBackup(ctx context.Context, c Case, e *engine) (*velerov1.Backup, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, caseLimit, fmt.Errorf("the backup has not ended within %s", caseLimit))
+	defer cancel()
+	backup := &velerov1.Backup{
+		ObjectMeta: metav1.ObjectMeta{Namespace: e.namespace, Name: c.Name, Labels: c.Labels, Annotations: c.Annotations},
+		Spec:       *c.Spec.DeepCopy(),
+	}
+	if err := l.cluster.Client().Create(ctx, backup); err != nil {
+		return nil, fmt.Errorf("creating the backup: %w", err)
+	}
+	l.names.set(string(backup.UID), "uid of backup")
+	var last *velerov1.Backup
+	err := cluster.Await(ctx, l.cluster.Client(), &velerov1.BackupList{}, func(event watch.Event) (bool, error) {
+		found, ok := event.Object.(*velerov1.Backup)
+		if !ok || found.Name != c.Name {
+			return false, nil
+		}
+		last = found
+		return terminal(found.Status.Phase), nil
+	}, client.InNamespace(e.namespace))
+	if err != nil && last != nil {
+		err = fmt.Errorf("%w; its phase is %q; the server's log is %s", err, last.Status.Phase, e.server.LogPath())
+	}
+	return last, err
+}
+
+func terminal(phase velerov1.BackupPhase) bool {
+	switch phase {
+	case velerov1.BackupPhaseCompleted, velerov1.BackupPhasePartiallyFailed, velerov1.BackupPhaseFailed,
+		velerov1.BackupPhaseFailedValidation:
+		return true
+	}
+	return false
+}
+
+// clean removes what the backup made, so that the next one finds the cluster as this one did.
+func (l *Lab) clean(ctx context.Context, c Case, e *engine, w, own *world) error {
+	backup := &velerov1.Backup{ObjectMeta: metav1.ObjectMeta{Namespace: e.namespace, Name: c.Name}}
+	errs := []error{client.IgnoreNotFound(w.client.Delete(ctx, backup)), own.remove(ctx)}
+	for _, kind := range []client.Object{
+		&velerov1.PodVolumeBackup{}, &velerov1.BackupRepository{}, &velerov2alpha1.DataUpload{}, &corev1.Event{},
+	} {
+		errs = append(errs, w.client.DeleteAllOf(ctx, kind, client.InNamespace(e.namespace)))
+	}
+	if c.NodeAgent.Absent {
+		errs = append(errs, l.createAgentPod(ctx, e.namespace))
+	}
+	for namespace := range w.namespaces {
+		errs = append(errs, w.client.DeleteAllOf(ctx, &snapshotv1.VolumeSnapshot{}, client.InNamespace(namespace)))
+	}
+	return errors.Join(append(errs, l.awaitNoSnapshots(ctx))...)
+}
+
+// awaitNoSnapshots waits until the snapshot controllers have removed everything.
+func (l *Lab) awaitNoSnapshots(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, cleanLimit, fmt.Errorf("snapshots are left over after %s", cleanLimit))
+	defer cancel()
+	c := l.cluster.Client()
+	for _, list := range []client.ObjectList{&snapshotv1.VolumeSnapshotList{}, &snapshotv1.VolumeSnapshotContentList{}} {
+		if err := awaitNone(ctx, c, list); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// awaitNone lists first: a watch says nothing where there is nothing.
+func awaitNone(ctx context.Context, c client.WithWatch, list client.ObjectList) error {
+	if err := c.List(ctx, list); err != nil {
+		return err
+	}
+	objects, err := itemsOf(list)
+	if err != nil || len(objects) == 0 {
+		return err
+	}
+	left := map[string]bool{}
+	for _, o := range objects {
+		left[o.GetNamespace()+"/"+o.GetName()] = true
+	}
+	return cluster.Await(ctx, c, list, func(event watch.Event) (bool, error) {
+		o, ok := event.Object.(client.Object)
+		if ok && event.Type == watch.Deleted {
+			delete(left, o.GetNamespace()+"/"+o.GetName())
+		}
+		return len(left) == 0, nil
+	}, &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: list.GetResourceVersion()}})
+}
+
+// LogDir of an engine, for reports.
+func (l *Lab) LogDir(engine string) string { return filepath.Join(l.opts.Dir, engine) }

@@ -1,0 +1,165 @@
+// Copyright The Clipper Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package parity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/velero-clipper/clipper/internal/lab/cluster"
+	"github.com/velero-clipper/clipper/internal/lab/recorder"
+	"github.com/velero-clipper/clipper/internal/lab/server"
+	"github.com/velero-clipper/clipper/internal/lab/toolchain"
+)
+
+// The engines.
+const (
+	Stock = "stock"
+	Ours  = "ours"
+)
+
+// Engines in the order in which a case runs them.
+func Engines() []string { return []string{Stock, Ours} }
+
+// engine is one of the two servers: same binary, same cluster, its own namespace, folder and part of the bucket.
+type engine struct {
+	name, namespace string
+	dir, plugins    string
+	recorder        string
+
+	server *server.Server
+	// flags are what the server runs with.
+	flags string
+}
+
+// idle are controllers that have nothing to do here, or would do it at a time of their own.
+const idle = "backup-sync,gc,schedule,restore,restore-operations,restore-finalizer,backup-repo"
+
+// prepareEngines makes the engines' namespaces, folders and node agents.
+func (l *Lab) prepareEngines(ctx context.Context) error {
+	for _, name := range Engines() {
+		e := &engine{name: name, namespace: "velero-" + name, dir: filepath.Join(l.opts.Dir, name)}
+		e.plugins, e.recorder = filepath.Join(e.dir, "plugins"), filepath.Join(e.dir, "recorder")
+		for _, dir := range []string{e.plugins, e.recorder} {
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				return err
+			}
+		}
+		for _, program := range []string{l.opts.Programs[toolchain.AWSPlugin], l.opts.Recorder} {
+			if err := copyProgram(program, e.plugins); err != nil {
+				return err
+			}
+		}
+		if err := l.cluster.CreateNamespaces(ctx, e.namespace); err != nil {
+			return err
+		}
+		if err := l.createNodeAgent(ctx, e.namespace); err != nil {
+			return err
+		}
+		l.engines[name] = e
+	}
+	return nil
+}
+
+// copyProgram copies, since a plugin folder must not hold links.
+func copyProgram(path, dir string) error {
+	from, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	to, err := os.OpenFile(filepath.Join(dir, filepath.Base(path)), os.O_CREATE|os.O_WRONLY, 0o755)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(to, from)
+	return errors.Join(err, to.Close())
+}
+
+const nodeAgentName = "node-agent"
+
+// createNodeAgent makes what Velero looks for before it counts on a node agent.
+func (l *Lab) createNodeAgent(ctx context.Context, namespace string) error {
+	labels := map[string]string{"name": nodeAgentName, "role": nodeAgentName}
+	set := &appsv1.DaemonSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: nodeAgentName},
+		Spec: appsv1.DaemonSetSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{
+				Containers: []corev1.Container{{Name: nodeAgentName, Image: "registry.invalid/" + nodeAgentName}},
+			}},
+		},
+	}
+	if err := l.cluster.Client().Create(ctx, set); err != nil {
+		return fmt.Errorf("creating the daemon set of the node agent: %w", err)
+	}
+	set.Status.NumberReady, set.Status.DesiredNumberScheduled = 1, 1
+	if err := l.cluster.Client().Status().Update(ctx, set); err != nil {
+		return fmt.Errorf("setting the status of the node agent: %w", err)
+	}
+	return l.createAgentPod(ctx, namespace)
+}
+
+func (l *Lab) createAgentPod(ctx context.Context, namespace string) error {
+	return l.cluster.CreatePods(ctx, cluster.Pod{
+		Namespace: namespace, Name: nodeAgentName, Labels: map[string]string{"name": nodeAgentName, "role": nodeAgentName},
+	})
+}
+
+// ensure starts the server, or starts it anew when the case wants other flags.
+func (l *Lab) ensure(ctx context.Context, e *engine, c Case) error {
+	flags := strings.Join(c.Args, " ")
+	var env []string
+	for _, key := range slices.Sorted(maps.Keys(c.Env)) {
+		env = append(env, key+"="+c.Env[key])
+	}
+	flags += "|" + strings.Join(env, " ")
+	if e.server != nil {
+		select {
+		case <-e.server.Done():
+			l.say("%s ended: %v", e.name, e.server.EndedError())
+		default:
+			if e.flags == flags {
+				return nil
+			}
+		}
+		e.stop()
+	}
+	args := []string{
+		"--disable-controllers=" + idle, "--item-operation-sync-frequency=1s", "--log-level=debug",
+		fmt.Sprintf("--item-block-worker-count=%d", l.opts.Workers), "--client-qps=500", "--client-burst=500",
+	}
+	args = append(args, c.Args...)
+	if e.name == Stock {
+		args = append(args, "--csi-snapshot-parallelism=0")
+	}
+	l.say("starting %s with %q", e.name, flags)
+	var err error
+	e.server, err = server.Start(ctx, server.Options{
+		Binary: l.opts.Velero, Args: args,
+		Env:        append([]string{recorder.DirVariable + "=" + e.recorder, "CSI_SNAPSHOT_EARLY_FREQUENT_POLLING=true"}, env...),
+		Kubeconfig: l.cluster.Kubeconfig(cluster.UserVelero), Client: l.cluster.Client(), Dir: e.dir, PluginDir: e.plugins,
+		Store: server.Store{URL: l.store.URL(), Bucket: l.store.Bucket(), Prefix: e.name}, Namespace: e.namespace,
+	})
+	e.flags = flags
+	return err
+}
+
+func (e *engine) stop() {
+	if e.server != nil {
+		e.server.Kill9()
+		e.server = nil
+	}
+}

@@ -1,0 +1,152 @@
+// Copyright The Clipper Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"github.com/velero-clipper/clipper/internal/lab/parity"
+	"github.com/velero-clipper/clipper/internal/lab/toolchain"
+)
+
+var (
+	recorderBinary = flag.String("recorder", "../bin/velero-recorder", "the recording plugin")
+	parityOnly     = flag.String("parity-case", "", "run only the parity cases whose name, or whose file, matches this pattern")
+	parityPending  = flag.Bool("parity-pending", false, "run the parity cases, too, that are marked as pending")
+	parityWorkers  = flag.Int("parity-workers", 1, "the servers' --item-block-worker-count")
+	parityDir      = flag.String("parity-dir", "", "empty folder for logs, which is kept then (default: a temporary one)")
+)
+
+const (
+	suiteParity     = "parity"
+	parityFiles     = "parity/*.case.yaml"
+	parityAllowed   = "parity/allowed.yaml"
+	parityLabStart  = 3 * time.Minute
+	parityCaseLimit = 6 * time.Minute
+)
+
+// parityCases are the cases of one run, those with the same server flags side by side.
+func parityCases() []parity.Case {
+	cases, err := parity.Load(parityFiles)
+	if err != nil {
+		panic(err)
+	}
+	cases = slices.DeleteFunc(cases, func(c parity.Case) bool {
+		return *parityOnly != "" && !matches(*parityOnly, c.Name) && !matches(*parityOnly, strings.TrimSuffix(filepath.Base(c.File), ".case.yaml"))
+	})
+	parity.SortByServer(cases)
+	return cases
+}
+
+func matches(pattern, name string) bool {
+	matched, err := filepath.Match(pattern, name)
+	return err == nil && matched
+}
+
+var _ = Describe("parity", Ordered, ContinueOnFailure, func() {
+	if *suite != suiteParity {
+		return
+	}
+	var (
+		lab     *parity.Lab
+		allowed *parity.Allowed
+	)
+	BeforeAll(func(ctx SpecContext) {
+		lab, allowed = startParity(ctx)
+	}, NodeTimeout(parityLabStart))
+	AfterAll(func() {
+		if lab != nil {
+			Expect(lab.Stop()).To(Succeed())
+		}
+	})
+	cases := parityCases()
+	for _, c := range cases {
+		It(c.Name, func(ctx SpecContext) {
+			if c.Pending != "" && !*parityPending {
+				Skip("our engine has no " + c.Pending + " yet")
+			}
+			compareEngines(ctx, lab, allowed, c)
+		}, SpecTimeout(parityCaseLimit))
+	}
+	It("has no stale entry in the list of allowed differences", func() {
+		if *parityOnly != "" || *parityWorkers > 1 || slices.ContainsFunc(cases, func(c parity.Case) bool { return c.Pending != "" }) {
+			Skip("not all cases ran")
+		}
+		Expect(allowed.Stale()).To(Succeed())
+	})
+})
+
+// startParity starts the lab, with everything that it needs built.
+func startParity(ctx context.Context) (*parity.Lab, *parity.Allowed) {
+	GinkgoHelper()
+	binary, err := filepath.Abs(*velero)
+	Expect(err).NotTo(HaveOccurred())
+	recorder, err := filepath.Abs(*recorderBinary)
+	Expect(err).NotTo(HaveOccurred())
+	for _, needed := range []string{binary, recorder} {
+		Expect(needed).To(BeARegularFile(), "build it first: make parity does")
+	}
+	allowed, err := parity.LoadAllowed(parityAllowed)
+	Expect(err).NotTo(HaveOccurred())
+	programs, err := toolchain.Ensure(ctx, toolchain.Options{Progress: GinkgoWriter}, toolchain.ControlPlane()...)
+	Expect(err).NotTo(HaveOccurred())
+	crds, err := toolchain.SnapshotCRDs(ctx, toolchain.Options{Progress: GinkgoWriter})
+	Expect(err).NotTo(HaveOccurred())
+	dir := *parityDir
+	if dir == "" {
+		// Short, since it holds unix sockets.
+		dir, err = os.MkdirTemp("", "parity-")
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(func() error { return os.RemoveAll(dir) })
+	}
+	lab, err := parity.Start(ctx, parity.Options{
+		Velero: binary, Recorder: recorder, Programs: programs, SnapshotCRDs: crds, Dir: dir, Workers: *parityWorkers,
+		Progress: GinkgoWriter,
+	})
+	Expect(err).NotTo(HaveOccurred())
+	return lab, allowed
+}
+
+// compareEngines runs a case and fails with what differs and isn't allowed to.
+func compareEngines(ctx context.Context, lab *parity.Lab, allowed *parity.Allowed, c parity.Case) {
+	GinkgoHelper()
+	stock, ours, err := lab.Run(ctx, c)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(ours.Concurrent).To(BeNumerically("<=", *parityWorkers), "calls of item actions at once")
+	differences := allowed.Filter(c, parity.Compare(stock, ours))
+	if err := c.Check(stock); err != nil {
+		Fail(fmt.Sprintf("with stock Velero the case isn't about what it says: %s\n%s", err, report(c, differences, stock, ours)))
+	}
+	if len(differences) > 0 {
+		Fail(report(c, differences, stock, ours))
+	}
+}
+
+// report is the small diff.
+func report(c parity.Case, differences []parity.Difference, stock, ours *parity.Observation) string {
+	const most = 40
+	var b strings.Builder
+	alike := parity.Group(differences)
+	fmt.Fprintf(&b, "case %s (%s): %d differences, %d apart from likes\n", c.Name, c.File, len(differences), len(alike))
+	for i, d := range alike {
+		if i == most {
+			fmt.Fprintf(&b, "... and %d more\n", len(alike)-most)
+			break
+		}
+		fmt.Fprintln(&b, d)
+	}
+	fmt.Fprintf(&b, "messages with stock:\n  %s\nmessages with ours:\n  %s\n",
+		strings.Join(stock.Notes, "\n  "), strings.Join(ours.Notes, "\n  "))
+	return b.String()
+}
