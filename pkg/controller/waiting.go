@@ -66,7 +66,7 @@ func (c *OperationsController) Settled(backup types.UID) {
 
 // SetupWithManager registers the controller.
 func (c *OperationsController) SetupWithManager(mgr ctrl.Manager) error {
-	waits := predicate.NewPredicateFuncs(func(o client.Object) bool { return isWaiting(o) })
+	waits := predicate.NewPredicateFuncs(isWaiting)
 	begins := predicate.Funcs{
 		// A backup that waits already when the server starts is found by the first round of the periodical source.
 		CreateFunc: func(event.CreateEvent) bool { return false },

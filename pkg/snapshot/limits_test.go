@@ -4,6 +4,7 @@
 package snapshot
 
 import (
+	"slices"
 	"testing"
 
 	. "github.com/onsi/gomega"
@@ -37,8 +38,7 @@ func TestADriversLimitHoldsForAllBackups(t *testing.T) {
 		second := h.taker.Take(h.ctx, requests(4, ofOwner("other"), frozen)...)
 		free := h.taker.Take(h.ctx, requests(4, ofOwner("third"), ofDriver("free"))...)
 		h.pass(1)
-		all := append(first, second...)
-		h.Expect(reasons(all)).To(Equal(map[string]int{"Cutting": 2, "Queued": 6}))
+		h.Expect(reasons(slices.Concat(first, second))).To(Equal(map[string]int{"Cutting": 2, "Queued": 6}))
 		h.Expect(reasons(free)).To(Equal(map[string]int{"Cutting": 4}))
 	})
 }
