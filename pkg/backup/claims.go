@@ -36,6 +36,8 @@ type claim struct {
 	err  error
 	// snapshot is nil until it is taken.
 	snapshot *snapshot.Snapshot
+	// discarded: the snapshot was cut and is removed all the same.
+	discarded bool
 }
 
 func newClaims(planner *volume.Planner, taker Taker) *claims {

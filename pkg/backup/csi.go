@@ -62,7 +62,9 @@ func backUpClaim(ctx context.Context, w *walker, object *unstructured.Unstructur
 		return actionResult{}, err
 	}
 	w.volumes.Taken(claim.plan.Volume)
-
+	if w.mover != nil {
+		return w.moveClaim(ctx, object, claim, outcome)
+	}
 	described, err := volume.DescribeClaim(object, w.backup.Name, outcome.VolumeSnapshot, outcome.Content)
 	if err != nil {
 		return actionResult{}, err

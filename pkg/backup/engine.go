@@ -29,8 +29,10 @@ type Taker interface {
 	Take(ctx context.Context, requests ...snapshot.Request) []*snapshot.Snapshot
 }
 
-// Settler follows the removal of snapshots; snapshot.Remover is one.
+// Settler removes snapshots and follows that; snapshot.Remover is one.
 type Settler interface {
+	// Remove asks for the removal of snapshots, the physical ones too.
+	Remove(ctx context.Context, refs ...snapshot.Ref) error
 	// Settle waits until the snapshots are gone or ctx ends, and names those that are left.
 	Settle(ctx context.Context, refs ...snapshot.Ref) []snapshot.Leftover
 }
@@ -45,7 +47,7 @@ type Deps struct {
 	Discovery discovery.Helper
 	// Executor runs hooks in pods.
 	Executor hook.Executor
-	// Taker and Settler take snapshots and follow the removal of failed ones.
+	// Taker and Settler take snapshots, remove those that turn out to be of no use, and follow the removal of failed ones.
 	Taker   Taker
 	Settler Settler
 	// Parallelism is the server's limit of snapshots in flight; a percentage of it is resolved for each backup.

@@ -184,10 +184,15 @@ func (k *taker) requests() []snapshot.Request {
 	return all
 }
 
-// settler notes what it is asked to follow and returns left.
+// settler notes what it is asked to remove and to follow, and returns left.
 type settler struct {
-	asked []snapshot.Ref
-	left  []snapshot.Leftover
+	removed, asked []snapshot.Ref
+	left           []snapshot.Leftover
+}
+
+func (s *settler) Remove(_ context.Context, refs ...snapshot.Ref) error {
+	s.removed = append(s.removed, refs...)
+	return nil
 }
 
 func (s *settler) Settle(_ context.Context, refs ...snapshot.Ref) []snapshot.Leftover {

@@ -63,6 +63,8 @@ type cluster struct {
 	change       func(*backup.Deps)
 	onPatch      func(client.Object, map[string]any) error
 	onList       func(client.ObjectList) error
+	// onCreate's error is the answer to the client's Create.
+	onCreate func(client.Object) error
 	// full makes writing the tarball fail.
 	full error
 
@@ -187,7 +189,7 @@ type run struct {
 func (c *cluster) start() *run {
 	c.t.Helper()
 	c.client = velerotest.NewFakeControllerRuntimeClientBuilder(c.t).WithObjects(c.objects...).
-		WithInterceptorFuncs(interceptor.Funcs{Patch: c.patch, List: c.list}).Build()
+		WithInterceptorFuncs(interceptor.Funcs{Patch: c.patch, List: c.list, Create: c.create}).Build()
 	deps := backup.Deps{
 		Client: c.client, Dynamic: c.dynamic, Discovery: c.helper, Executor: c.executor, Taker: c.taker, Settler: c.settler, Workers: c.workers,
 	}
@@ -273,6 +275,15 @@ func (c *cluster) list(ctx context.Context, w client.WithWatch, list client.Obje
 		}
 	}
 	return w.List(ctx, list, opts...)
+}
+
+func (c *cluster) create(ctx context.Context, w client.WithWatch, object client.Object, opts ...client.CreateOption) error {
+	if c.onCreate != nil {
+		if err := c.onCreate(object); err != nil {
+			return err
+		}
+	}
+	return w.Create(ctx, object, opts...)
 }
 
 // files returns the items in the tarball, in order, as "pods app/name" or "persistentvolumes name".

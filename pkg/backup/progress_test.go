@@ -166,12 +166,10 @@ func TestUnsupported(t *testing.T) {
 	g := NewWithT(t)
 	yes, no := true, false
 	cases := map[string]velerov1.BackupSpec{
-		"spec.snapshotMoveData":         {SnapshotMoveData: &yes},
 		"spec.defaultVolumesToFsBackup": {DefaultVolumesToFsBackup: &yes},
 	}
 	for _, field := range slices.Sorted(maps.Keys(cases)) {
 		g.Expect(backup.Unsupported(cases[field])).To(ConsistOf(And(HavePrefix(field), ContainSubstring("--csi-snapshot-parallelism=0"))), field)
 	}
-	g.Expect(backup.Unsupported(velerov1.BackupSpec{SnapshotMoveData: &no, DefaultVolumesToFsBackup: &no, SnapshotVolumes: &yes})).To(BeEmpty())
-	g.Expect(backup.Unsupported(velerov1.BackupSpec{SnapshotMoveData: &yes, DefaultVolumesToFsBackup: &yes})).To(HaveLen(2))
+	g.Expect(backup.Unsupported(velerov1.BackupSpec{SnapshotMoveData: &yes, DefaultVolumesToFsBackup: &no, SnapshotVolumes: &yes})).To(BeEmpty())
 }

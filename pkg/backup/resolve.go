@@ -71,6 +71,7 @@ func (r *run) resolveVolumes() error {
 		Owner:   snapshot.Owner{Name: r.backup.Name, Namespace: r.backup.Namespace, UID: r.backup.UID},
 		Objects: r.objects,
 		Decider: r.helper,
+		Mover:   r.mover,
 	}
 	r.native.Decider = r.helper
 	if r.request.Policies != nil {

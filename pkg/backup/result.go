@@ -28,7 +28,8 @@ type Result struct {
 	Volumes *volume.Ledger
 	// Snapshots are the CSI objects that are part of the backup.
 	Snapshots volume.Snapshots
-	// SnapshotsAttempted counts the CSI snapshots that were asked for, with those that failed (360).
+	// SnapshotsAttempted counts the CSI snapshots that were asked for, with those that failed (360). It is 0 when their data
+	// is moved (63).
 	SnapshotsAttempted int
 	// Progress and Hooks are for the Backup's status.
 	Progress velerov1.BackupProgress
@@ -63,7 +64,7 @@ func (r *run) result() *Result {
 		result.Hooks.HooksAttempted, result.Hooks.HooksFailed = r.runner.Stats()
 		result.FreezeWindows = r.runner.Windows()
 	}
-	if r.claims != nil {
+	if r.claims != nil && r.mover == nil { // moved snapshots are no part of the backup (63)
 		result.SnapshotsAttempted = len(r.claims.taken())
 		result.Snapshots = r.claims.objects(r.objects)
 	}

@@ -35,6 +35,7 @@ type run struct {
 	volumes    *volume.Ledger
 	objects    *volume.Objects
 	native     *volume.Native
+	mover      *volume.Mover
 	// workers holds a token for each block that is being walked.
 	workers chan struct{}
 	// giveUp ends the run because it can't succeed any more: pods would be frozen, and snapshots taken, for nothing.
@@ -74,6 +75,7 @@ func newRun(deps Deps, request Request, out io.Writer) (*run, error) {
 		workers:    make(chan struct{}, deps.Workers),
 	}
 	r.native.Log = request.Log
+	r.mover = volume.NewMover(request.Backup, deps.Client)
 	r.progress = newProgress(deps, request, r.visits)
 	return r, nil
 }

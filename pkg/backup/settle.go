@@ -22,7 +22,9 @@ const (
 // settle has a last look at the snapshots: the taken ones may become ready, the failed ones should be gone.
 func (r *run) settle(ctx context.Context) error {
 	cut, removed := r.claims.ends()
-	r.awaitReady(ctx, cut)
+	if r.mover == nil { // a data mover waits for that itself, and the backup waits for the data mover
+		r.awaitReady(ctx, cut)
+	}
 	if ctx.Err() == nil { // else nameLeftovers is next, and gives the removal its time
 		r.awaitRemoval(ctx, removed)
 	}
@@ -35,17 +37,23 @@ func (r *run) nameLeftovers(ctx context.Context) {
 	if r.claims == nil {
 		return
 	}
+	r.cancelUploads(context.WithoutCancel(ctx))
 	_, removed := r.claims.ends()
 	r.awaitRemoval(context.WithoutCancel(ctx), removed)
 }
 
-// ends returns the snapshots that are cut, and those that were created and failed, which are being removed.
+// ends returns the snapshots that are cut, and those that were created and failed, or were of no use, which are being removed.
 func (c *claims) ends() (cut []*snapshot.Snapshot, removed []snapshot.Ref) {
-	for _, s := range c.taken() {
-		outcome := s.Outcome()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, claim := range c.order {
+		if claim.snapshot == nil {
+			continue
+		}
+		outcome := claim.snapshot.Outcome()
 		switch {
-		case outcome.Phase == snapshot.Cut:
-			cut = append(cut, s)
+		case outcome.Phase == snapshot.Cut && !claim.discarded:
+			cut = append(cut, claim.snapshot)
 		case outcome.VolumeSnapshot != nil:
 			removed = append(removed, refTo(outcome))
 		}

@@ -23,9 +23,6 @@ const wayOut = "isn't available with the parallel engine yet; leave it out, or r
 // not be started: it would silently protect less than was asked for. The spec's defaults must be filled in.
 func Unsupported(spec velerov1.BackupSpec) []string {
 	var found []string
-	if boolptr.IsSetToTrue(spec.SnapshotMoveData) {
-		found = append(found, "spec.snapshotMoveData (moving snapshot data to the backup storage location) "+wayOut)
-	}
 	if boolptr.IsSetToTrue(spec.DefaultVolumesToFsBackup) {
 		found = append(found, "spec.defaultVolumesToFsBackup (file-system backup of pod volumes) "+wayOut)
 	}

@@ -92,7 +92,7 @@ func TestLifeOfABackup(t *testing.T) { // 24, 26, 54
 
 func TestRefusedBackup(t *testing.T) { // 53
 	g := NewWithT(t)
-	h := newHarness(t, with(ready("b", func(b *velerov1.Backup) { b.Spec.SnapshotMoveData = ptr.To(true) })))
+	h := newHarness(t, with(ready("b", func(b *velerov1.Backup) { b.Annotations = map[string]string{backup.ParallelismAnnotation: "none"} })))
 	refused := h.reconcile(t, "b")
 	g.Expect(refused.Status.Phase).To(Equal(velerov1.BackupPhaseFailedValidation))
 	g.Expect(refused.Status.ValidationErrors).To(HaveLen(1))

@@ -78,7 +78,7 @@ func TestMetricsOfABackup(t *testing.T) { // 79 to 88
 		},
 		{
 			name:   "that is refused",
-			change: func(b *velerov1.Backup) { b.Spec.SnapshotMoveData = ptr.To(true) },
+			change: func(b *velerov1.Backup) { b.Annotations = map[string]string{backup.ParallelismAnnotation: "none"} },
 			want:   map[string]float64{refusals: 1, last: 0},
 		},
 	} {

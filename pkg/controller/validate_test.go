@@ -138,16 +138,10 @@ func TestWhatTheEngineCantDoIsRefusedWithAWayOut(t *testing.T) {
 		options func(*setup)
 		want    []string
 	}{
-		{name: "data mover", spec: velerov1.BackupSpec{SnapshotMoveData: ptr.To(true)}, want: []string{"spec.snapshotMoveData"}},
-		{name: "data mover by default", options: func(s *setup) { s.options.Defaults.SnapshotMoveData = true }, want: []string{"spec.snapshotMoveData"}},
-		{name: "data mover by default, but not here", spec: velerov1.BackupSpec{SnapshotMoveData: ptr.To(false)}, options: func(s *setup) { s.options.Defaults.SnapshotMoveData = true }},
+		{name: "data mover", spec: velerov1.BackupSpec{SnapshotMoveData: ptr.To(true)}},
 		{name: "file-system backup", spec: velerov1.BackupSpec{DefaultVolumesToFsBackup: ptr.To(true)}, want: []string{"spec.defaultVolumesToFsBackup"}},
 		{name: "file-system backup by default", options: func(s *setup) { s.options.Defaults.VolumesToFsBackup = true }, want: []string{"spec.defaultVolumesToFsBackup"}},
 		{name: "file-system backup by the old name", spec: velerov1.BackupSpec{DefaultVolumesToRestic: ptr.To(true)}, want: []string{"spec.defaultVolumesToFsBackup"}}, //nolint:staticcheck // old Backups have it
-		{
-			name: "all at once", spec: velerov1.BackupSpec{SnapshotMoveData: ptr.To(true), DefaultVolumesToFsBackup: ptr.To(true)},
-			want: []string{"spec.snapshotMoveData", "spec.defaultVolumesToFsBackup"},
-		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			changes := []func(*setup){}

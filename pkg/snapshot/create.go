@@ -35,6 +35,10 @@ const (
 // taken over all the same; it is only never swept.
 const AnnInstallation = "velero.io/backup-namespace"
 
+// AnnDataMover is the annotation of a VolumeSnapshot whose data is moved elsewhere; its value is the data mover. Such a snapshot is
+// in no backup, whatever its backup's state: the data mover removes it when it has the data.
+const AnnDataMover = "velero.io/data-mover"
+
 // Name is the name of the VolumeSnapshot that is taken for an owner of a PVC: "velero-" and 128 bits, in hexadecimal, of
 // the SHA-256 of both UIDs. It is the same each time, so that asking again finds the first snapshot, and short enough for
 // a label value.

@@ -10,6 +10,7 @@ import (
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
+	"github.com/vmware-tanzu/velero/pkg/datamover"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -85,6 +86,12 @@ func isTakenContent(content *snapshotv1.VolumeSnapshotContent) bool {
 // writes neither the VolumeSnapshot nor the claim when that fails. What isn't recorded is in no backup.
 func isRecorded(vs *snapshotv1.VolumeSnapshot) bool {
 	return vs.Annotations[velerov1.VolumeSnapshotHandleAnnotation] != ""
+}
+
+// isMoved says whether a data mover had the snapshot to work on, and whether that was Velero's own.
+func isMoved(vs *snapshotv1.VolumeSnapshot) (moved, builtIn bool) {
+	mover, moved := vs.Annotations[AnnDataMover]
+	return moved, moved && datamover.IsBuiltInUploader(mover)
 }
 
 func backupOf(vs *snapshotv1.VolumeSnapshot) OwnerID {
@@ -169,6 +176,9 @@ func leftover(s sighting) decision {
 	case OwnerEnding:
 		return decision{step: waitFor}
 	case OwnerFinished:
+		if moved, builtIn := isMoved(s.vs); moved {
+			return leftByMover(builtIn)
+		}
 		return decision{keep, kindKept, "its Backup is finished and may need it: releasing it, or removing it, did not work when the backup ended. " +
 			"The deletion policy of its content is Retain now. Delete both objects if a restore of the backup works without them"}
 	case OwnerGone:
@@ -177,6 +187,16 @@ func leftover(s sighting) decision {
 	default:
 		return decision{name, kindUnknown, "the state of its Backup does not say whether it is needed"}
 	}
+}
+
+// leftByMover decides about the snapshot of a finished backup that a data mover should have removed. Velero's own does not look at it
+// again. What another one does with it only its makers know.
+func leftByMover(builtIn bool) decision {
+	if builtIn {
+		return decision{step: finish}
+	}
+	return decision{name, kindKept, "its Backup is finished, and its data mover has not removed it. " +
+		"Delete it if the data mover has no use for it any more: a restore needs only what was moved"}
 }
 
 // leftoverContent decides about a content whose VolumeSnapshot is gone. Whose it was can't be known for certain any more.

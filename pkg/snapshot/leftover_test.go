@@ -59,6 +59,10 @@ func marked(key string) func(*snapshotv1.VolumeSnapshotContent) {
 	return func(c *snapshotv1.VolumeSnapshotContent) { metav1.SetMetaDataAnnotation(&c.ObjectMeta, key, "yes") }
 }
 
+func movedBy(mover string) func(*snapshotv1.VolumeSnapshot) {
+	return func(vs *snapshotv1.VolumeSnapshot) { metav1.SetMetaDataAnnotation(&vs.ObjectMeta, AnnDataMover, mover) }
+}
+
 func nudgedAgo(d time.Duration) func(*snapshotv1.VolumeSnapshotContent) {
 	return func(c *snapshotv1.VolumeSnapshotContent) {
 		metav1.SetMetaDataAnnotation(&c.ObjectMeta, annNudge, sweepTime.Add(-d).UTC().Format(time.RFC3339))
@@ -97,6 +101,11 @@ func TestLeftover(t *testing.T) {
 		{"of a finished backup, being released", sighting{vs: vs(recorded, deletedAgo(time.Second)), owner: OwnerFinished}, waitFor, ""},
 		{"of a finished backup, content being released", sighting{vs: vs(recorded), content: content(contentDeletedAgo(0)), owner: OwnerFinished}, waitFor, ""},
 		{"of a finished backup, never released to the end", sighting{vs: vs(recorded, deletedAgo(time.Hour)), owner: OwnerFinished}, name, kindRemoving},
+		{"of a finished backup, moved", sighting{vs: vs(movedBy("")), owner: OwnerFinished}, finish, ""},
+		{"of a finished backup, moved by another data mover", sighting{vs: vs(movedBy("other")), owner: OwnerFinished}, name, kindKept},
+		{"of a running backup, being moved", sighting{vs: vs(movedBy("velero")), owner: OwnerRunning}, leave, ""},
+		{"of a backup that is gone, moved", sighting{vs: vs(movedBy("velero")), owner: OwnerGone}, finish, ""},
+		{"of an unknown backup, moved", sighting{vs: vs(movedBy("velero")), owner: OwnerUnknown}, name, kindUnknown},
 		{"of an unknown backup", sighting{vs: vs(), owner: OwnerUnknown}, name, kindUnknown},
 		{"of an unknown backup, forgotten by the sidecar", sighting{
 			vs: vs(deletedAgo(time.Hour)), content: content(withHandle, contentDeletedAgo(time.Hour)), owner: OwnerUnknown,

@@ -25,10 +25,19 @@ func DescribeClaim(claim runtime.Unstructured, backup string, vs *snapshotv1.Vol
 	if err != nil {
 		return nil, err
 	}
-	metav1.SetMetaDataLabel(&pvc.ObjectMeta, velerov1.VolumeSnapshotLabel, vs.Name)
-	metav1.SetMetaDataLabel(&pvc.ObjectMeta, velerov1.BackupNameLabel, backup)
-	metav1.SetMetaDataAnnotation(&pvc.ObjectMeta, velerov1.VolumeSnapshotLabel, vs.Name)
+	nameSnapshot(pvc, backup, vs.Name)
 	raiseRequest(pvc, content)
+	return fromClaim(pvc)
+}
+
+// nameSnapshot puts on a claim which snapshot of which backup it has.
+func nameSnapshot(pvc *corev1.PersistentVolumeClaim, backup, vs string) {
+	metav1.SetMetaDataLabel(&pvc.ObjectMeta, velerov1.VolumeSnapshotLabel, vs)
+	metav1.SetMetaDataLabel(&pvc.ObjectMeta, velerov1.BackupNameLabel, backup)
+	metav1.SetMetaDataAnnotation(&pvc.ObjectMeta, velerov1.VolumeSnapshotLabel, vs)
+}
+
+func fromClaim(pvc *corev1.PersistentVolumeClaim) (*unstructured.Unstructured, error) {
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(pvc)
 	if err != nil {
 		return nil, fmt.Errorf("encoding claim %s/%s: %w", pvc.Namespace, pvc.Name, err)

@@ -16,6 +16,8 @@
 //   - Objects (objects.go) knows each volume, claim and snapshot class once per backup, whoever asks.
 //   - Describe* (describe.go) put what a cut snapshot tells into the claim, the VolumeSnapshot and its content, the way
 //     Velero's restore and deletion read it.
+//   - Mover (mover.go) is about snapshots whose data is moved to the backup storage location: whether that is possible, the
+//     DataUpload that asks for it, and what the claim tells of it.
 //   - Ledger (ledger.go) collects what the backup's volume information file is made of.
 //
 // The package knows nothing of item blocks, hooks or the tarball.

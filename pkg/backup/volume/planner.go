@@ -39,6 +39,8 @@ const (
 	ApproachAny Approach = "any"
 	// ApproachCSI is used when the volume isn't a CSI volume.
 	ApproachCSI Approach = "csiSnapshot"
+	// ApproachPodVolume is used when a file-system backup isn't wanted or isn't possible.
+	ApproachPodVolume Approach = "podvolume"
 	// ApproachSnapshot is used when a snapshot isn't wanted or isn't possible.
 	ApproachSnapshot Approach = "volumeSnapshot"
 )
@@ -68,6 +70,8 @@ type Planner struct {
 	Objects *Objects
 	// Decider says whether a snapshot is wanted.
 	Decider Decider
+	// Mover moves the snapshots' data to the backup storage location; nil when they stay where they are.
+	Mover *Mover
 }
 
 // Plan decides for one claim. An error means that the claim can't be protected as asked; it names the claim, the cause
@@ -119,6 +123,9 @@ func (p *Planner) csiPlan(ctx context.Context, pvc *corev1.PersistentVolumeClaim
 		return Plan{}, fmt.Errorf("claim %s belongs to volume group %q (label %s): group snapshots aren't available with the parallel engine yet; "+
 			"remove the label, or run the server with --csi-snapshot-parallelism=0", name, group, p.Backup.Spec.VolumeGroupSnapshotLabelKey)
 	}
+	if err := p.Mover.check(ctx, pvc); err != nil {
+		return Plan{}, err
+	}
 	class, err := p.class(ctx, pvc, pv.Spec.CSI.Driver)
 	if err != nil {
 		return Plan{}, err
@@ -135,6 +142,7 @@ func (p *Planner) csiPlan(ctx context.Context, pvc *corev1.PersistentVolumeClaim
 			Class:        class.Name,
 			StorageClass: storageClassOf(pvc),
 			Labels:       snapshotLabels(pvc),
+			Annotations:  p.Mover.annotations(),
 			Timeout:      p.Backup.Spec.CSISnapshotTimeout.Duration,
 		},
 	}, nil
