@@ -74,6 +74,22 @@ lab-test-full: build ## Run the lab's whole suite; it takes about an hour.
 lab-test-race: build bin/velero-race ## Run the lab's short suite with a server built with the race detector.
 	go test -count=1 -timeout 40m -v ./test/... -args -suite=short -velero=$(CURDIR)/bin/velero-race
 
+bin/velero-recorder: $(GO_FILES) go.mod go.sum
+	go build -ldflags '-s -w' -o $@ ./cmd/velero-recorder
+
+# The parity suite. SEED is the first seed of the random cases, N how many there are; CASE a pattern for the names or the files of the
+# hand-written ones; WORKERS the --item-block-worker-count of our engine; VELERO the binary, as bin/velero-race.
+SEED    ?= 0
+N       ?= 25
+CASE    ?=
+WORKERS ?= 1
+VELERO  ?= bin/velero
+
+.PHONY: parity
+parity: build bin/velero-recorder $(VELERO) ## Make the same backups with both engines and compare everything: make parity SEED=7 N=500
+	go test -count=1 -timeout 180m -v ./test -args -suite=parity -parity-seed=$(SEED) -parity-random=$(N) \
+		-parity-case='$(CASE)' -parity-workers=$(WORKERS) -velero=$(CURDIR)/$(VELERO) -ginkgo.no-color
+
 .PHONY: bench
 bench: build ## Measure the README's figures: 100 plain volumes and hooked pods, each engine.
 	hack/bench

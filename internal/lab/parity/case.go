@@ -53,8 +53,10 @@ type Case struct {
 	Annotations map[string]string   `json:"annotations,omitempty"`
 	Spec        velerov1.BackupSpec `json:"spec"`
 	// Expect guards against cases that compare nothing.
-	Expect Expect `json:"expect,omitzero"`
+	Expect Expected `json:"expect,omitzero"`
 
+	// Random says that Generate made the case.
+	Random bool `json:"-"`
 	// File the case comes from, for messages.
 	File string `json:"-"`
 }
@@ -76,8 +78,8 @@ type NodeAgent struct {
 	Fail string `json:"fail,omitempty"`
 }
 
-// Expect is what stock must show, so that a case means what it says.
-type Expect struct {
+// Expected is what stock must show, so that a case means what it says.
+type Expected struct {
 	// Phase of the Backup. Default: Completed.
 	Phase velerov1.BackupPhase `json:"phase,omitempty"`
 	// Has and HasNot are ends of tarball paths, as "configmaps/namespaces/a/x.json".
@@ -160,6 +162,9 @@ func (c *Case) complete() error {
 		c.Expect.Phase = velerov1.BackupPhaseCompleted
 	}
 	slices.Sort(c.Covers)
+	if slices.ContainsFunc(c.Commands, func(command Command) bool { return command.Exit != 0 }) {
+		c.tag(TagHookFails)
+	}
 	if len(c.Spec.Hooks.Resources) > 0 {
 		c.tag(TagHooks)
 	}
@@ -182,10 +187,11 @@ func (c *Case) complete() error {
 	return nil
 }
 
-// Tags that cases get by themselves: with volumes of a CSI driver, with hooks.
+// Tags that cases get by themselves: with volumes of a CSI driver, with hooks, with hooks that fail.
 const (
-	TagCSI   = "csi"
-	TagHooks = "hooks"
+	TagCSI       = "csi"
+	TagHooks     = "hooks"
+	TagHookFails = "hook-fails"
 )
 
 func (c *Case) tag(tag string) {

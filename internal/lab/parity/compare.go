@@ -34,6 +34,9 @@ func (d Difference) String() string {
 	return fmt.Sprintf("%s\n    stock: %s\n    ours:  %s", d.Where, show(d.Stock), show(d.Ours))
 }
 
+// IsOrder says whether the two did the same things in another order.
+func (d Difference) IsOrder() bool { return strings.HasSuffix(d.Where, " > order") }
+
 // Compare lists all differences, sorted by place.
 func Compare(stock, ours *Observation) []Difference {
 	var c comparison

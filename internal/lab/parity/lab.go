@@ -41,7 +41,7 @@ type Options struct {
 	SnapshotCRDs string
 	// Dir gets state and logs; it must be empty and its path short. Required.
 	Dir string
-	// Workers is --item-block-worker-count of both servers. Default: 1, with which the order is defined.
+	// Workers is --item-block-worker-count of our server; stock always has 1, with which all is defined. Default: 1.
 	Workers int
 	// Progress gets a line for each step. Default: discarded.
 	Progress io.Writer

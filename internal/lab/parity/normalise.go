@@ -20,11 +20,7 @@ type normaliser struct {
 // wordNamespace stands for the namespace of either server.
 const wordNamespace = "<velero>"
 
-var (
-	times = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)`)
-	// unnamed are the random ends of names that no watch has seen.
-	unnamed = regexp.MustCompile(`\b(velero-[a-z0-9.-]+-)[bcdfghjklmnpqrstvwxz2456789]{5}\b`)
-)
+var times = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)`)
 
 func replacerOf(words map[string]string) *strings.Replacer {
 	keys := slices.SortedFunc(maps.Keys(words), func(a, b string) int {

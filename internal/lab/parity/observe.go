@@ -79,6 +79,7 @@ func (o observed) readBackup(_ context.Context, out *Observation) error {
 	if err != nil {
 		return err
 	}
+	withoutTexts(tree)
 	out.Sections["backup"] = tree
 	if o.backup.Status.FailureReason != "" {
 		out.Notes = append(out.Notes, "failure reason: "+o.backup.Status.FailureReason)
@@ -87,6 +88,20 @@ func (o observed) readBackup(_ context.Context, out *Observation) error {
 		out.Notes = append(out.Notes, "validation error: "+text)
 	}
 	return nil
+}
+
+// withoutTexts replaces the messages in a Backup's status: each engine has its own words. That there is one, and how many, is
+// compared.
+func withoutTexts(backup any) {
+	status := asMap(asMap(backup)["status"])
+	if _, ok := status["failureReason"]; ok {
+		status["failureReason"] = "<text>"
+	}
+	if texts, ok := status["validationErrors"].([]any); ok {
+		for i := range texts {
+			texts[i] = "<text>"
+		}
+	}
 }
 
 // readObjects reads what the backup left on the case's objects, and the objects that it made.
@@ -133,6 +148,9 @@ func (o observed) readLeft(ctx context.Context, list client.ObjectList, into map
 		if namespace != "" && namespace != o.engine.namespace && !o.world.namespaces[namespace] {
 			continue
 		}
+		if o.isOfCase(one) {
+			continue
+		}
 		tree, err := toTree(one)
 		if err != nil {
 			return err
@@ -141,6 +159,15 @@ func (o observed) readLeft(ctx context.Context, list client.ObjectList, into map
 		into[kind[strings.LastIndexByte(kind, '.')+1:]+" "+namespace+"/"+one.GetName()] = tree
 	}
 	return nil
+}
+
+// isOfCase says whether the case itself made an object; those are in the section objects.
+func (o observed) isOfCase(one client.Object) bool {
+	if slices.ContainsFunc(o.world.objects, func(made *unstructured.Unstructured) bool { return made.GetUID() == one.GetUID() }) {
+		return true
+	}
+	return one.GetNamespace() == o.engine.namespace &&
+		slices.ContainsFunc(o.c.Velero, func(item Item) bool { return item.name == one.GetName() })
 }
 
 func itemsOf(list client.ObjectList) ([]client.Object, error) {
@@ -206,7 +233,7 @@ func (o observed) readPlugins(_ context.Context, out *Observation) error {
 		_, plugin, _ := strings.Cut(call.Plugin, "/")
 		kind, _, _ := strings.Cut(call.Item, " ")
 		order.add(call.Method+" ", kind, plugin+" "+call.Item)
-		arguments[plugin+" "+call.Method+" "+call.Item] = map[string]any{
+		arguments[strings.TrimSpace(plugin+" "+call.Method+" "+call.Item+" "+apiVersion(call.Input))] = map[string]any{
 			"input": call.Input, "answer": call.Answer, "error": call.Error,
 		}
 		backups[plugin+" "+call.Method] = withoutProgress(call.Backup)
@@ -226,6 +253,12 @@ func withoutProgress(backup any) any {
 	out := copyMap(asMap(backup))
 	out["status"] = status
 	return out
+}
+
+// apiVersion of an item: with all versions in a backup, plugins are called for each.
+func apiVersion(input any) string {
+	version, _ := asMap(input)["apiVersion"].(string)
+	return version
 }
 
 func asMap(value any) map[string]any {

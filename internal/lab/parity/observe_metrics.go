@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	dto "github.com/prometheus/client_model/go"
+	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
 
 	"github.com/velero-clipper/clipper/internal/lab/server"
 )
@@ -22,7 +23,10 @@ var timedMetrics = map[string]bool{
 }
 
 // comparedMetrics are the families that Velero documents about backups. What our engine adds has other names.
-var comparedMetrics = []string{"velero_backup_", "velero_volume_snapshot_", "velero_csi_snapshot_"}
+var comparedMetrics = []string{
+	"velero_backup_", "velero_volume_snapshot_",
+	"velero_csi_snapshot_attempt_", "velero_csi_snapshot_success_", "velero_csi_snapshot_failure_",
+}
 
 // readMetrics reads what the backup added to counters, and the values that gauges have now.
 func (o observed) readMetrics(ctx context.Context, out *Observation) error {
@@ -37,12 +41,21 @@ func (o observed) readMetrics(ctx context.Context, out *Observation) error {
 		if !sample.gauge {
 			value -= old[key].value
 		}
-		if value != 0 || sample.gauge && strings.Contains(key, "last_status") {
+		if sample.gauge && !o.setsGauges() && !strings.Contains(key, "last_status") {
+			continue // it still has the value of the backup before
+		}
+		if value != 0 || strings.Contains(key, "last_status") {
 			values[key] = value
 		}
 	}
 	out.Sections["metrics"] = values
 	return nil
+}
+
+// setsGauges says whether the backup came far enough to set all gauges.
+func (o observed) setsGauges() bool {
+	phase := o.backup.Status.Phase
+	return phase == velerov1.BackupPhaseCompleted || phase == velerov1.BackupPhasePartiallyFailed
 }
 
 type sample struct {

@@ -43,8 +43,7 @@ func (o observed) readStore(_ context.Context, out *Observation) error {
 // readFile parses one uploaded file. What differs between any two backups, or is for people, is left out.
 func (o observed) readFile(name string, content []byte, out *Observation) (any, error) {
 	if !strings.HasSuffix(name, ".gz") {
-		var tree any
-		return tree, json.Unmarshal(content, &tree)
+		return parsed(content)
 	}
 	reader, err := gzip.NewReader(bytes.NewReader(content))
 	if err != nil {
@@ -63,8 +62,15 @@ func (o observed) readFile(name string, content []byte, out *Observation) (any, 
 	case "-resource-list.json.gz":
 		return readResourceList(content)
 	}
+	return parsed(content)
+}
+
+// parsed is the tree of a JSON file.
+func parsed(content []byte) (any, error) {
 	var tree any
-	return tree, json.Unmarshal(content, &tree)
+	err := json.Unmarshal(content, &tree)
+	withoutTexts(tree)
+	return tree, err
 }
 
 // readTarball reads the entries and their order, without the servers' own objects.

@@ -174,7 +174,9 @@ func terminal(phase velerov1.BackupPhase) bool {
 
 // clean removes what the backup made, so that the next one finds the cluster as this one did.
 func (l *Lab) clean(ctx context.Context, c Case, e *engine, w, own *world) error {
-	backup := &velerov1.Backup{ObjectMeta: metav1.ObjectMeta{Namespace: e.namespace, Name: c.Name}}
+	// Stock's queue stops for good when a Backup disappears as soon as it has ended, so that it stays for one more case.
+	backup := &velerov1.Backup{ObjectMeta: metav1.ObjectMeta{Namespace: e.namespace, Name: e.previous}}
+	e.previous = c.Name
 	errs := []error{client.IgnoreNotFound(w.client.Delete(ctx, backup)), own.remove(ctx)}
 	for _, kind := range []client.Object{
 		&velerov1.PodVolumeBackup{}, &velerov1.BackupRepository{}, &velerov2alpha1.DataUpload{}, &corev1.Event{},

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 
+	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,6 +43,8 @@ type engine struct {
 	server *server.Server
 	// flags are what the server runs with.
 	flags string
+	// previous is the name of the Backup before; it exists, so that both servers' namespaces hold as many in each run.
+	previous string
 }
 
 // idle are controllers that have nothing to do here, or would do it at a time of their own.
@@ -66,6 +69,12 @@ func (l *Lab) prepareEngines(ctx context.Context) error {
 			return err
 		}
 		if err := l.createNodeAgent(ctx, e.namespace); err != nil {
+			return err
+		}
+		e.previous = "before-all"
+		first := &velerov1.Backup{ObjectMeta: metav1.ObjectMeta{Namespace: e.namespace, Name: e.previous}}
+		first.Status.Phase = velerov1.BackupPhaseCompleted
+		if err := l.cluster.Client().Create(ctx, first); err != nil {
 			return err
 		}
 		l.engines[name] = e
@@ -138,12 +147,14 @@ func (l *Lab) ensure(ctx context.Context, e *engine, c Case) error {
 		e.stop()
 	}
 	args := []string{
-		"--disable-controllers=" + idle, "--item-operation-sync-frequency=1s", "--log-level=debug",
-		fmt.Sprintf("--item-block-worker-count=%d", l.opts.Workers), "--client-qps=500", "--client-burst=500",
+		"--disable-controllers=" + idle, "--item-operation-sync-frequency=1s",
+		"--client-qps=500", "--client-burst=500",
 	}
 	args = append(args, c.Args...)
 	if e.name == Stock {
 		args = append(args, "--csi-snapshot-parallelism=0")
+	} else {
+		args = append(args, fmt.Sprintf("--item-block-worker-count=%d", l.opts.Workers))
 	}
 	l.say("starting %s with %q", e.name, flags)
 	var err error
