@@ -18,8 +18,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/velero-clipper/clipper/pkg/snapshot"
@@ -332,4 +334,44 @@ func TestTheWalkWaitsALittleForReadiness(t *testing.T) {
 			c.Expect(c.warnings()).To(BeEmpty())
 		})
 	}
+}
+
+func TestASnapshotThatIsDeletedAfterItsCut(t *testing.T) {
+	t.Run("and lost", func(t *testing.T) {
+		inCluster(t, func(c *cluster) {
+			c.claims("data", "fine")
+			c.add(pod("db", "data"), pod("web", "fine"))
+			c.taker.afterCut = func(o *snapshot.Outcome) {
+				if *o.VolumeSnapshot.Spec.Source.PersistentVolumeClaimName == "data" {
+					o.Lost = "PVC app/data: VolumeSnapshot app/x was deleted by somebody else"
+				}
+			}
+			r := c.take()
+			c.Expect(r.files()).NotTo(ContainElement("persistentvolumeclaims app/data"), "a claim without its data isn't in the backup")
+			c.Expect(r.files()).To(ContainElement("pods app/web"))
+			c.Expect(c.errors()).To(ConsistOf(HaveSuffix("was deleted by somebody else")))
+		})
+	})
+	t.Run("and kept by its content", func(t *testing.T) {
+		inCluster(t, func(c *cluster) {
+			c.claims("data")
+			c.add(pod("db", "data"))
+			c.taker.content = func(content *snapshotv1.VolumeSnapshotContent) {
+				content.Spec.DeletionPolicy = snapshotv1.VolumeSnapshotContentRetain
+			}
+			c.taker.afterCut = func(o *snapshot.Outcome) {
+				o.VolumeSnapshot = o.VolumeSnapshot.DeepCopy()
+				o.VolumeSnapshot.DeletionTimestamp = ptr.To(metav1.Now())
+				c.Expect(c.client.Delete(t.Context(), &snapshotv1.VolumeSnapshot{ObjectMeta: metav1.ObjectMeta{
+					Namespace: "app", Name: o.VolumeSnapshot.Name,
+				}})).To(Succeed())
+			}
+			r := c.take()
+			c.Expect(r.files()).To(ContainElements("persistentvolumeclaims app/data", "volumesnapshots app/"+snapshotOf("data"),
+				"volumesnapshotcontents "+contentOf("data")))
+			c.Expect(c.errors()).To(BeEmpty())
+			c.Expect(c.warnings()).To(ContainElement(ContainSubstring("is kept")))
+			c.Expect(r.result.Operations).To(BeEmpty(), "nothing could be asked about it")
+		})
+	})
 }

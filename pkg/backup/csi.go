@@ -5,6 +5,7 @@ package backup
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/vmware-tanzu/velero/pkg/kuberesource"
 	"github.com/vmware-tanzu/velero/pkg/label"
 	velero "github.com/vmware-tanzu/velero/pkg/plugin/velero"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -61,6 +63,9 @@ func backUpClaim(ctx context.Context, w *walker, object *unstructured.Unstructur
 	if err := outcome.Err(); err != nil {
 		return actionResult{}, err
 	}
+	if outcome.Lost != "" {
+		return actionResult{}, errors.New(outcome.Lost)
+	}
 	w.volumes.Taken(claim.plan.Volume)
 	if w.mover != nil {
 		return w.moveClaim(ctx, object, claim, outcome)
@@ -69,7 +74,13 @@ func backUpClaim(ctx context.Context, w *walker, object *unstructured.Unstructur
 	if err != nil {
 		return actionResult{}, err
 	}
-	item, err := w.typedItem(kuberesource.VolumeSnapshots, outcome.VolumeSnapshot)
+	vs := outcome.VolumeSnapshot
+	if vs.DeletionTimestamp != nil {
+		// Somebody deletes it, and its content is kept with the snapshot: that is as good. What is being deleted would be left out.
+		vs = vs.DeepCopy()
+		vs.DeletionTimestamp, vs.DeletionGracePeriodSeconds = nil, nil
+	}
+	item, err := w.typedItem(kuberesource.VolumeSnapshots, vs)
 	if err != nil {
 		return actionResult{}, err
 	}
@@ -91,9 +102,9 @@ func backUpSnapshot(ctx context.Context, w *walker, object *unstructured.Unstruc
 	if err != nil {
 		return actionResult{}, err
 	}
-	vs := &snapshotv1.VolumeSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
-	if err := w.patchMetadata(ctx, vs, map[string]any{"annotations": volume.SnapshotAnnotations(content)}); err != nil {
-		return actionResult{}, fmt.Errorf("annotating VolumeSnapshot %s: %w", name, err)
+	vs, gone, err := w.annotateSnapshot(ctx, object, content)
+	if err != nil {
+		return actionResult{}, err
 	}
 	w.claims.described(name, vs, content)
 
@@ -109,6 +120,9 @@ func backUpSnapshot(ctx context.Context, w *walker, object *unstructured.Unstruc
 	if vs.Spec.VolumeSnapshotClassName != nil {
 		related = append([]additional{w.snapshotClass(ctx, *vs.Spec.VolumeSnapshotClassName)}, related...)
 	}
+	if gone { // nothing can be asked about it later
+		return actionResult{object: vsItem.Object, additional: related, mustInclude: true}, nil
+	}
 	return actionResult{
 		object:      vsItem.Object,
 		additional:  related,
@@ -116,6 +130,33 @@ func backUpSnapshot(ctx context.Context, w *walker, object *unstructured.Unstruc
 		operationID: fmt.Sprintf("%s/%s/%s", name.Namespace, name.Name, w.deps.Clock.Now().Format(time.RFC3339)),
 		postItems:   []velero.ResourceIdentifier{vsItem.ID(), contentItem.ID()},
 	}, nil
+}
+
+// annotateSnapshot writes into a VolumeSnapshot what restore and deletion look for. One that somebody has deleted meanwhile, while
+// its content keeps the physical snapshot, is only annotated in the backup; gone is true then (field case F14).
+func (w *walker) annotateSnapshot(ctx context.Context, object *unstructured.Unstructured, content *snapshotv1.VolumeSnapshotContent) (
+	vs *snapshotv1.VolumeSnapshot, gone bool, err error,
+) {
+	annotations := volume.SnapshotAnnotations(content)
+	vs = &snapshotv1.VolumeSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: object.GetNamespace(), Name: object.GetName()}}
+	err = w.patchMetadata(ctx, vs, map[string]any{"annotations": annotations})
+	if err == nil {
+		return vs, false, nil
+	}
+	kept := content.Spec.DeletionPolicy == snapshotv1.VolumeSnapshotContentRetain && content.DeletionTimestamp == nil
+	if !apierrors.IsNotFound(err) || !kept {
+		return nil, false, fmt.Errorf("annotating VolumeSnapshot %s: %w", nameOf(object), err)
+	}
+	vs = new(snapshotv1.VolumeSnapshot)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, vs); err != nil {
+		return nil, false, fmt.Errorf("reading VolumeSnapshot %s: %w", nameOf(object), err)
+	}
+	for key, value := range annotations {
+		metav1.SetMetaDataAnnotation(&vs.ObjectMeta, key, value)
+	}
+	w.log.WithField("namespace", vs.Namespace).WithField("name", vs.Name).
+		Warnf("The VolumeSnapshot was deleted by somebody else; its content %s is kept, and with it the snapshot, which is in the backup", content.Name)
+	return vs, true, nil
 }
 
 // backUpContent brings in the secret that the driver needs for deleting the snapshot.

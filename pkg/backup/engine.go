@@ -27,6 +27,8 @@ import (
 type Taker interface {
 	// Take never blocks. It returns one future for each request, in the same order.
 	Take(ctx context.Context, requests ...snapshot.Request) []*snapshot.Snapshot
+	// AwaitReadiness returns when what is asked for would be created at once, or ctx ends.
+	AwaitReadiness(ctx context.Context)
 }
 
 // Settler removes snapshots and follows that; snapshot.Remover is one.

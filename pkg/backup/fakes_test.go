@@ -51,6 +51,10 @@ type taker struct {
 	content func(*snapshotv1.VolumeSnapshotContent)
 	// neverReady keeps cut snapshots from becoming ready.
 	neverReady bool
+	// afterCut, if set, is called with the outcome before it is shown.
+	afterCut func(*snapshot.Outcome)
+	// awaited has, for each time its readiness was awaited, how many events there had been.
+	awaited []int
 	// panics makes Take panic.
 	panics bool
 
@@ -97,6 +101,9 @@ func (k *taker) Take(ctx context.Context, requests ...snapshot.Request) []*snaps
 	}
 	return all
 }
+
+// AwaitReadiness implements backup.Taker.
+func (k *taker) AwaitReadiness(context.Context) { k.awaited = append(k.awaited, len(k.c.events.all())) }
 
 func (k *taker) create(ctx context.Context, r snapshot.Request, o *open) {
 	k.c.events.add("create " + r.PVC)
@@ -147,7 +154,11 @@ func (k *taker) cut(pvc string) {
 		panic(err)
 	}
 	k.c.events.add("cut " + pvc)
-	o.decide(snapshot.Outcome{Phase: snapshot.Cut, VolumeSnapshot: o.vs, Content: content})
+	outcome := snapshot.Outcome{Phase: snapshot.Cut, VolumeSnapshot: o.vs, Content: content}
+	if k.afterCut != nil {
+		k.afterCut(&outcome)
+	}
+	o.decide(outcome)
 	if !k.neverReady {
 		o.ready()
 	}

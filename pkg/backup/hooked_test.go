@@ -11,6 +11,7 @@ import (
 	. "github.com/onsi/gomega"
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
 	"github.com/vmware-tanzu/velero/pkg/builder"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/velero-clipper/clipper/pkg/snapshot"
@@ -225,5 +226,21 @@ func TestCancelledBeforeTheSecondBlock(t *testing.T) {
 		c.Expect(c.errors()).To(BeEmpty(), "nothing of the second block was tried")
 		c.Expect(r.files()).To(BeEmpty())
 		c.Expect(r.result.SnapshotsAttempted).To(Equal(1))
+	})
+}
+
+func TestAPodIsNotFrozenForAClaimThatCannotBeProtected(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		c.claims("good")
+		c.claim("bad", func(pvc *corev1.PersistentVolumeClaim, _ *corev1.PersistentVolume) {
+			pvc.Annotations = map[string]string{velerov1.VolumeSnapshotClassDriverPVCAnnotation: "missing"}
+		})
+		c.add(hooked("db-1", "bad"), hooked("db-2", "good"))
+		r := c.take()
+		c.Expect(c.events.all()).To(Equal([]string{"freeze app/db-2", "create good", "cut good", "thaw app/db-2"}))
+		c.Expect(c.taker.awaited).To(Equal([]int{0}), "nothing is frozen before snapshots can be taken")
+		c.Expect(r.files()).To(ContainElement("pods app/db-2"))
+		c.Expect(r.files()).NotTo(ContainElement("pods app/db-1"))
+		c.Expect(c.errors()).To(ConsistOf(ContainSubstring("missing")))
 	})
 }

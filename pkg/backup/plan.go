@@ -77,6 +77,9 @@ func (r *run) plan(ctx context.Context) error {
 	if err := r.planClaims(ctx, built); err != nil {
 		return err
 	}
+	if r.claims.snapshots() > 0 {
+		r.deps.Taker.AwaitReadiness(ctx) // no pod is frozen while that is waited for
+	}
 	r.log.Infof("Planned %d item blocks: %d with hooks, %d in a given order, %d others; %d CSI snapshots",
 		len(built), len(r.blocks.hooked), len(r.blocks.ordered), len(r.blocks.plain), r.claims.snapshots())
 	return nil

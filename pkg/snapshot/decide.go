@@ -156,7 +156,7 @@ func (l *loop) examine(e *entry) {
 	case e.state == readying && isReady(vs, content):
 		l.ready(e)
 	case e.state == readying && lost != "":
-		l.unfollow(e)
+		l.lose(e, content, lost)
 	case e.state == cutting && lost != "":
 		l.deleted(e, content, lost)
 	default:
@@ -217,6 +217,16 @@ func (l *loop) ready(e *entry) {
 	l.opts.Metrics.readySeconds.WithLabelValues(e.driver.name, resultReady).Observe(l.now().Sub(e.created).Seconds())
 	close(e.snap.ready)
 	l.observe(EventReady, e, "")
+}
+
+// lose ends an entry that is cut and whose objects somebody deletes. A content that is kept keeps the physical snapshot.
+func (l *loop) lose(e *entry, content *snapshotv1.VolumeSnapshotContent, lost string) {
+	if !isCut(content, lost) {
+		message := e.lostAfterCut(lost)
+		e.snap.update(func(o *Outcome) { o.Lost = message })
+		l.opts.Logger.WithFields(e.fields()).Warn(message)
+	}
+	l.unfollow(e)
 }
 
 // unfollow ends an entry that is cut.

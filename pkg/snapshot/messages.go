@@ -83,6 +83,10 @@ func (e *entry) deletedBySomeone(what string) string {
 	return fmt.Sprintf("%s: %s was deleted by somebody else before it was cut%s", e.subject(), what, because(e.fault.Text))
 }
 
+func (e *entry) lostAfterCut(what string) string {
+	return fmt.Sprintf("%s: %s was deleted by somebody else after it was cut, and the snapshot goes with it", e.subject(), what)
+}
+
 func (e *entry) abandoned(cause error) string {
 	where := "before its VolumeSnapshot was created"
 	if e.state != queued {

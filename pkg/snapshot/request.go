@@ -105,6 +105,9 @@ type Outcome struct {
 	// Content is the VolumeSnapshotContent as last seen, with everything its consumers need (spec, status); nil when it
 	// was never seen. It is shared: callers must not change it.
 	Content *snapshotv1.VolumeSnapshotContent
+	// Lost says, in a sentence, that a snapshot that was cut is being lost: somebody deletes an object of it, and the
+	// physical snapshot goes along. Empty otherwise. It can come after Decided.
+	Lost string
 	// Queued, Created and Decided are when the request was taken in, when its VolumeSnapshot was created (zero when it
 	// never was) and when the outcome was known.
 	Queued, Created, Decided time.Time

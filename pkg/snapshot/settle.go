@@ -203,11 +203,11 @@ func (s *settling) reason(ctx context.Context) string {
 		return fmt.Sprintf("VolumeSnapshot %s: %v", key, s.failed)
 	case content != nil && content.Annotations[annBeingCreated] != "":
 		return fmt.Sprintf("the driver %s has not answered CreateSnapshot yet; external-snapshotter keeps VolumeSnapshot %s and "+
-			"VolumeSnapshotContent %s until it does%s", content.Spec.Driver, key, content.Name, because(errorOf(nil, content)))
+			"VolumeSnapshotContent %s until it does%s", content.Spec.Driver, key, content.Name, because(errorOf(vs, content)))
 	case vs != nil && vs.DeletionTimestamp == nil:
 		return fmt.Sprintf("VolumeSnapshot %s is not being deleted: its deletion failed", key)
-	case content != nil && errorOf(nil, content) != "":
-		return fmt.Sprintf("VolumeSnapshotContent %s of VolumeSnapshot %s is still there%s", content.Name, key, because(errorOf(nil, content)))
+	case content != nil && errorOf(vs, content) != "":
+		return fmt.Sprintf("VolumeSnapshotContent %s of VolumeSnapshot %s is still there%s", content.Name, key, because(errorOf(vs, content)))
 	case content != nil:
 		return fmt.Sprintf("the snapshot%s of driver %s has not been deleted yet; VolumeSnapshotContent %s of VolumeSnapshot %s "+
 			"stays until it is: is the driver's csi-snapshotter sidecar running?", handleText(content), content.Spec.Driver, content.Name, key)

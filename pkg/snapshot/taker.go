@@ -142,6 +142,27 @@ func (t *Taker) Take(ctx context.Context, requests ...Request) []*Snapshot {
 	return snaps
 }
 
+// AwaitReadiness returns when a snapshot that is asked for could be created at once: the tracker has filled its cache, which takes
+// seconds in a cluster with many old snapshots, or can't do so for the time being. It is meant for before a pod is frozen, and
+// needs no error: a Take after it tells what is wrong.
+func (t *Taker) AwaitReadiness(ctx context.Context) {
+	timer := t.opts.Clock.NewTimer(syncGrace)
+	defer timer.Stop()
+	for !t.tracker.hasSynced() {
+		news := t.tracker.watchNews()
+		if _, trouble := t.tracker.state(); trouble != nil || t.tracker.hasSynced() {
+			return
+		}
+		select {
+		case <-news:
+		case <-timer.C():
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // stop makes later calls of Take fail at once; what was asked before is in the inbox.
 func (t *Taker) stop() {
 	t.mu.Lock()

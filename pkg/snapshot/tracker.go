@@ -304,14 +304,15 @@ func isReady(vs *snapshotv1.VolumeSnapshot, content *snapshotv1.VolumeSnapshotCo
 		content != nil && content.Status != nil && ptr.Deref(content.Status.ReadyToUse, false)
 }
 
-// errorOf is the error that stands on the content, or else on the VolumeSnapshot, which gets a copy later. An error
-// without a message is one all the same.
+// errorOf is the error that stands on the content, or else on the VolumeSnapshot, which gets a copy later. Once there is a
+// handle only the content counts: what the snapshot-controller has to say then, such as that the class is gone, isn't about
+// the snapshot. An error without a message is one all the same.
 func errorOf(vs *snapshotv1.VolumeSnapshot, content *snapshotv1.VolumeSnapshotContent) string {
 	var found *snapshotv1.VolumeSnapshotError
 	switch {
 	case content != nil && content.Status != nil && content.Status.Error != nil:
 		found = content.Status.Error
-	case vs != nil && vs.Status != nil && vs.Status.Error != nil:
+	case handleOf(content) == "" && vs != nil && vs.Status != nil && vs.Status.Error != nil:
 		found = vs.Status.Error
 	default:
 		return ""
