@@ -19,8 +19,8 @@ func core(name string, minimal object) kind {
 	return kind{gvk: schema.GroupVersionKind{Version: "v1", Kind: name}, minimal: minimal}
 }
 
-func grouped(group, version, name string, minimal object) kind {
-	return kind{gvk: schema.GroupVersionKind{Group: group, Version: version, Kind: name}, minimal: minimal}
+func grouped(group, name string, minimal object) kind {
+	return kind{gvk: schema.GroupVersionKind{Group: group, Version: "v1", Kind: name}, minimal: minimal}
 }
 
 var selector = object{"matchLabels": object{"app": "x"}}
@@ -46,23 +46,23 @@ var kinds = map[string]kind{
 	"PersistentVolumeClaim": core("PersistentVolumeClaim", nil),
 	"PersistentVolume":      core("PersistentVolume", nil),
 
-	"Deployment":  grouped("apps", "v1", "Deployment", object{"spec": object{"selector": selector, "template": template}}),
-	"ReplicaSet":  grouped("apps", "v1", "ReplicaSet", object{"spec": object{"selector": selector, "template": template}}),
-	"DaemonSet":   grouped("apps", "v1", "DaemonSet", object{"spec": object{"selector": selector, "template": template}}),
-	"StatefulSet": grouped("apps", "v1", "StatefulSet", object{"spec": object{"serviceName": "x", "selector": selector, "template": template}}),
-	"NetworkPolicy": grouped("networking.k8s.io", "v1", "NetworkPolicy",
+	"Deployment":  grouped("apps", "Deployment", object{"spec": object{"selector": selector, "template": template}}),
+	"ReplicaSet":  grouped("apps", "ReplicaSet", object{"spec": object{"selector": selector, "template": template}}),
+	"DaemonSet":   grouped("apps", "DaemonSet", object{"spec": object{"selector": selector, "template": template}}),
+	"StatefulSet": grouped("apps", "StatefulSet", object{"spec": object{"serviceName": "x", "selector": selector, "template": template}}),
+	"NetworkPolicy": grouped("networking.k8s.io", "NetworkPolicy",
 		object{"spec": object{"podSelector": object{}}}),
-	"IngressClass":        grouped("networking.k8s.io", "v1", "IngressClass", object{"spec": object{"controller": "example.com/c"}}),
-	"Role":                grouped("rbac.authorization.k8s.io", "v1", "Role", nil),
-	"RoleBinding":         grouped("rbac.authorization.k8s.io", "v1", "RoleBinding", nil),
-	"ClusterRole":         grouped("rbac.authorization.k8s.io", "v1", "ClusterRole", nil),
-	"ClusterRoleBinding":  grouped("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", nil),
-	"StorageClass":        grouped("storage.k8s.io", "v1", "StorageClass", object{"provisioner": DriverName}),
-	"PriorityClass":       grouped("scheduling.k8s.io", "v1", "PriorityClass", object{"value": int64(7)}),
-	"VolumeSnapshotClass": grouped("snapshot.storage.k8s.io", "v1", "VolumeSnapshotClass", object{"driver": DriverName, "deletionPolicy": "Delete"}),
-	"Widget":              grouped("parity.clipper.dev", "v1", "Widget", nil),
-	"Gadget":              grouped("parity.clipper.dev", "v1", "Gadget", nil),
+	"IngressClass":        grouped("networking.k8s.io", "IngressClass", object{"spec": object{"controller": "example.com/c"}}),
+	"Role":                grouped("rbac.authorization.k8s.io", "Role", nil),
+	"RoleBinding":         grouped("rbac.authorization.k8s.io", "RoleBinding", nil),
+	"ClusterRole":         grouped("rbac.authorization.k8s.io", "ClusterRole", nil),
+	"ClusterRoleBinding":  grouped("rbac.authorization.k8s.io", "ClusterRoleBinding", nil),
+	"StorageClass":        grouped("storage.k8s.io", "StorageClass", object{"provisioner": DriverName}),
+	"PriorityClass":       grouped("scheduling.k8s.io", "PriorityClass", object{"value": int64(7)}),
+	"VolumeSnapshotClass": grouped("snapshot.storage.k8s.io", "VolumeSnapshotClass", object{"driver": DriverName, "deletionPolicy": "Delete"}),
+	"Widget":              grouped("parity.clipper.dev", "Widget", nil),
+	"Gadget":              grouped("parity.clipper.dev", "Gadget", nil),
 
-	"BackupStorageLocation":  grouped("velero.io", "v1", "BackupStorageLocation", nil),
-	"VolumeSnapshotLocation": grouped("velero.io", "v1", "VolumeSnapshotLocation", nil),
+	"BackupStorageLocation":  grouped("velero.io", "BackupStorageLocation", nil),
+	"VolumeSnapshotLocation": grouped("velero.io", "VolumeSnapshotLocation", nil),
 }

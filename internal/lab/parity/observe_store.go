@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/vmware-tanzu/velero/pkg/util/results"
@@ -61,8 +62,57 @@ func (o observed) readFile(name string, content []byte, out *Observation) (any, 
 		return readResults(content, out)
 	case "-resource-list.json.gz":
 		return readResourceList(content)
+	case "-itemoperations.json.gz":
+		return sortedList(content, "spec", "resourceIdentifier")
+	case "-volumeinfo.json.gz":
+		return readVolumeInfo(content, out)
+	case "-podvolumebackups.json.gz", "-volumesnapshots.json.gz":
+		return sortedList(content, "spec")
 	}
 	return parsed(content)
+}
+
+// sortedList is a list in an order of its own: by the texts of the field that the path leads to, then by the rest.
+// Stock's order is that of its walk, which has no defined order of kinds, or that of a list from a cache.
+func sortedList(content []byte, path ...string) (any, error) {
+	tree, err := parsed(content)
+	list, ok := tree.([]any)
+	if err != nil || !ok {
+		return tree, err
+	}
+	key := func(one any) string {
+		field := one
+		for _, part := range path {
+			field = asMap(field)[part]
+		}
+		return show(field) + show(one)
+	}
+	slices.SortStableFunc(list, func(a, b any) int { return strings.Compare(key(a), key(b)) })
+	return list, nil
+}
+
+// readVolumeInfo reads what became of each volume. Why one was skipped is each engine's own words, and kept as a note; for which ways of
+// protection it was skipped is compared.
+func readVolumeInfo(content []byte, out *Observation) (any, error) {
+	tree, err := sortedList(content, "pvName")
+	list, ok := tree.([]any)
+	if err != nil || !ok {
+		return tree, err
+	}
+	for _, one := range list {
+		reason, ok := asMap(one)["skippedReason"].(string)
+		if !ok {
+			continue
+		}
+		out.Notes = append(out.Notes, fmt.Sprintf("volume %v skipped: %s", asMap(one)["pvName"], reason))
+		var approaches []string
+		for _, part := range strings.Split(reason, ";") {
+			approach, _, _ := strings.Cut(part, ":")
+			approaches = append(approaches, approach)
+		}
+		asMap(one)["skippedReason"] = strings.Join(approaches, ";")
+	}
+	return list, nil
 }
 
 // parsed is the tree of a JSON file.

@@ -19,10 +19,7 @@ const (
 
 // createClaim makes a claim and, unless there is to be none, the PV that it is bound to.
 func (w *world) createClaim(ctx context.Context, item Item) error {
-	claim, err := item.claim()
-	if err != nil {
-		return err
-	}
+	claim := item.claim()
 	if err := w.add(ctx, claim, item.Deleting); err != nil {
 		return err
 	}
@@ -59,7 +56,7 @@ func (i Item) driver() string {
 }
 
 // claim is the PersistentVolumeClaim.
-func (i Item) claim() (*unstructured.Unstructured, error) {
+func (i Item) claim() *unstructured.Unstructured {
 	spec := object{
 		"accessModes": []any{"ReadWriteOnce"}, "volumeMode": "Filesystem",
 		"resources": object{"requests": object{"storage": "1Gi"}},
@@ -75,7 +72,7 @@ func (i Item) claim() (*unstructured.Unstructured, error) {
 		made.SetAnnotations(mergedText(map[string]string{"pv.kubernetes.io/bind-completed": "yes"}, i.Annotations))
 	}
 	merge(made.Object, i.Patch)
-	return made, nil
+	return made
 }
 
 // storageClass is the driver's own for CSI volumes, else one that needs not exist.

@@ -102,9 +102,7 @@ func (r Rule) failure() string {
 // fail does what is done instead of an answer, if anything.
 func (r Rule) fail() error {
 	if r.Hang > 0 {
-		timer := time.NewTimer(time.Duration(r.Hang))
-		defer timer.Stop()
-		<-timer.C
+		<-time.After(time.Duration(r.Hang))
 	}
 	switch {
 	case r.Crash:
@@ -215,10 +213,10 @@ func (a actionV2) Progress(id string, _ *velerov1.Backup) (velero.OperationProgr
 	if !ok {
 		return velero.OperationProgress{}, fmt.Errorf("no operation %q", id)
 	}
-	a.recorder.mu.Lock()
-	a.recorder.polls[id]++
-	polls := a.recorder.polls[id]
-	a.recorder.mu.Unlock()
+	polls, err := a.recorder.poll(id)
+	if err != nil {
+		return velero.OperationProgress{}, err
+	}
 	progress := velero.OperationProgress{OperationUnits: "units", NTotal: 2, NCompleted: 1, Started: time.Unix(1, 0)}
 	if polls <= rule.Unfinished {
 		return progress, nil

@@ -11,11 +11,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"sync"
+	"strings"
 	"sync/atomic"
 )
 
-const callsFile = "calls.jsonl"
+const (
+	callsFile = "calls.jsonl"
+	pollsFile = "polls"
+)
 
 // Call is one call of a plugin.
 type Call struct {
@@ -35,17 +38,29 @@ type Call struct {
 	InFlight int `json:"inFlight,omitempty"`
 }
 
-// recorder writes calls. It may be used concurrently.
+// recorder writes calls. It may be used concurrently, and by several processes.
 type recorder struct {
 	dir      string
 	inFlight atomic.Int32
-
-	mu sync.Mutex
-	// polls counts the Progress calls of each operation.
-	polls map[string]int
 }
 
-func newRecorder(dir string) *recorder { return &recorder{dir: dir, polls: map[string]int{}} }
+func newRecorder(dir string) *recorder { return &recorder{dir: dir} }
+
+// poll counts the Progress calls of an operation, over all processes: Velero starts a new one each time that it asks.
+func (r *recorder) poll(id string) (int, error) {
+	name := filepath.Join(r.dir, pollsFile)
+	if err := appendLine(name, []byte(id)); err != nil {
+		return 0, err
+	}
+	content, err := os.ReadFile(name)
+	count := 0
+	for line := range strings.Lines(string(content)) {
+		if strings.TrimSuffix(line, "\n") == id {
+			count++
+		}
+	}
+	return count, err
+}
 
 // write appends a call in one write.
 func (r *recorder) write(call Call) error {
@@ -53,7 +68,12 @@ func (r *recorder) write(call Call) error {
 	if err != nil {
 		return fmt.Errorf("recording %s %s: %w", call.Method, call.Item, err)
 	}
-	file, err := os.OpenFile(filepath.Join(r.dir, callsFile), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	return appendLine(filepath.Join(r.dir, callsFile), line)
+}
+
+// appendLine adds a line in one write, so that lines of several processes don't mix.
+func appendLine(name string, line []byte) error {
+	file, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
@@ -63,6 +83,9 @@ func (r *recorder) write(call Call) error {
 
 // Take returns the calls that the plugins of a folder recorded, and starts the record anew. No backup may be under way.
 func Take(dir string) ([]Call, error) {
+	if err := os.Remove(filepath.Join(dir, pollsFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
 	name := filepath.Join(dir, callsFile)
 	content, err := os.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
