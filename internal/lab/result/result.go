@@ -136,6 +136,10 @@ type PVC struct {
 	Verdict   string `json:"verdict"`
 	// Error is the last error that the VolumeSnapshot or its content reported.
 	Error string `json:"error"`
+	// Uploads counts the DataUploads that the backup made of the claim; time and phase are those of one of them.
+	Uploads         int     `json:"uploads"`
+	UploadCreatedAt float64 `json:"uploadCreatedAt"`
+	UploadPhase     string  `json:"uploadPhase"`
 }
 
 // Pod is what happened to one pod of the workload.

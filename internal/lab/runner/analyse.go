@@ -160,6 +160,7 @@ func (a *analysis) claims() {
 		}
 		b.PVCs[key] = pvc
 	}
+	a.uploads()
 	for _, b := range a.out.Backups {
 		for _, pvc := range b.PVCs {
 			switch pvc.Verdict {
@@ -172,6 +173,19 @@ func (a *analysis) claims() {
 		}
 	}
 	a.out.Volumes = len(volumes)
+}
+
+// uploads adds the DataUploads to their claims.
+func (a *analysis) uploads() {
+	for _, upload := range a.rec.uploads {
+		b := a.out.Backups[a.byLabel[upload.backup]]
+		if b == nil || b.PVCs[upload.claim] == nil {
+			continue
+		}
+		pvc := b.PVCs[upload.claim]
+		pvc.Uploads++
+		pvc.UploadCreatedAt, pvc.UploadPhase = a.at(upload.created), upload.phase
+	}
 }
 
 func (a *analysis) claim(key string, snapshot *snapshotRecord) *result.PVC {

@@ -17,6 +17,7 @@ import (
 	"github.com/velero-clipper/clipper/internal/lab/cluster"
 	"github.com/velero-clipper/clipper/internal/lab/driver"
 	"github.com/velero-clipper/clipper/internal/lab/kubelet"
+	"github.com/velero-clipper/clipper/internal/lab/nodeagent"
 	"github.com/velero-clipper/clipper/internal/lab/objectstore"
 	"github.com/velero-clipper/clipper/internal/lab/scenario"
 )
@@ -63,8 +64,32 @@ func (r *run) startLab(ctx context.Context, group *errgroup.Group) error {
 	if err != nil {
 		return err
 	}
+	if err := r.startNodeAgent(ctx, group); err != nil {
+		return err
+	}
 	eyes := &observer{board: r.board, now: time.Now}
 	return eyes.watch(ctx, group, config, *r.scenario.Cluster.SnapshotCRDs)
+}
+
+// startNodeAgent starts the stand-in for Velero's node agent, if the scenario has one.
+func (r *run) startNodeAgent(ctx context.Context, group *errgroup.Group) error {
+	spec := r.scenario.Cluster.NodeAgent
+	if spec == nil {
+		return nil
+	}
+	agent := nodeagent.New(nodeagent.Options{
+		Client: r.lab.cluster.Client(), Namespace: cluster.VeleroNamespace, Takes: spec.Takes.Duration(), Fail: spec.Fail,
+	})
+	if err := agent.Install(ctx); err != nil {
+		return err
+	}
+	group.Go(func() error {
+		if err := agent.Run(ctx); ctx.Err() == nil {
+			return err
+		}
+		return nil
+	})
+	return nil
 }
 
 func (r *run) logDir() string { return filepath.Join(r.opts.Dir, "logs") }

@@ -22,6 +22,7 @@ type recording struct {
 	deletes   map[string]*deleteRecord
 	snapshots map[types.UID]*snapshotRecord
 	contents  map[types.UID]*contentRecord
+	uploads   map[types.UID]*uploadRecord
 	records   map[string]bool // freeze records that exist, by name
 
 	execs []execution
@@ -38,7 +39,8 @@ func newRecording() *recording {
 	return &recording{
 		floorUIDs: map[types.UID]bool{},
 		backups:   map[string]*backupRecord{}, restores: map[string]*restoreRecord{}, deletes: map[string]*deleteRecord{},
-		snapshots: map[types.UID]*snapshotRecord{}, contents: map[types.UID]*contentRecord{}, records: map[string]bool{},
+		snapshots: map[types.UID]*snapshotRecord{}, contents: map[types.UID]*contentRecord{},
+		uploads: map[types.UID]*uploadRecord{}, records: map[string]bool{},
 		metrics: metricsRecord{final: map[string]float64{}, peaks: map[string]float64{}},
 	}
 }
@@ -110,6 +112,14 @@ type contentRecord struct {
 	restore                      string
 	created, cut, ready, deleted time.Time
 	err                          string
+}
+
+// uploadRecord is a DataUpload.
+type uploadRecord struct {
+	// backup is the value of Velero's label, claim is "namespace/name".
+	backup, claim    string
+	phase            string
+	created, deleted time.Time
 }
 
 // execution is one command in a container, by the kubelet stand-in's clock.

@@ -10,6 +10,7 @@ import (
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
+	velerov2alpha1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v2alpha1"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
@@ -35,6 +36,7 @@ func (o *observer) watch(ctx context.Context, group *errgroup.Group, config *res
 		&velerov1.Restore{}:             o.restore,
 		&velerov1.DeleteBackupRequest{}: o.deleteRequest,
 		&corev1.ConfigMap{}:             o.configMap,
+		&velerov2alpha1.DataUpload{}:    o.upload,
 	}
 	if snapshots {
 		objects[&snapshotv1.VolumeSnapshot{}] = o.snapshot
@@ -129,6 +131,23 @@ func (o *observer) configMap(object client.Object, deleted bool) {
 		r.records[object.GetName()] = true
 		if deleted {
 			delete(r.records, object.GetName())
+		}
+	})
+}
+
+func (o *observer) upload(object client.Object, deleted bool) {
+	upload, now := object.(*velerov2alpha1.DataUpload), o.now()
+	o.board.update(func(r *recording) {
+		record := r.uploads[upload.UID]
+		if record == nil {
+			record = &uploadRecord{created: now}
+			r.uploads[upload.UID] = record
+		}
+		record.backup = upload.Labels[velerov1.BackupNameLabel]
+		record.claim = upload.Spec.SourceNamespace + "/" + upload.Spec.SourcePVC
+		record.phase = string(upload.Status.Phase)
+		if deleted {
+			first(&record.deleted, now)
 		}
 	})
 }

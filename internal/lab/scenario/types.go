@@ -54,6 +54,16 @@ type Cluster struct {
 	// OldSnapshots is how many VolumeSnapshotContents of a foreign driver are there before the server starts, with which
 	// nobody has anything to do any more. Default 0.
 	OldSnapshots int `yaml:"oldSnapshots"`
+	// NodeAgent is the stand-in for Velero's node agent. Default: there is none.
+	NodeAgent *NodeAgent `yaml:"nodeAgent"`
+}
+
+// NodeAgent says how moving data behaves.
+type NodeAgent struct {
+	// Takes is how long each DataUpload takes once its snapshot is ready. Default 0.
+	Takes Duration `yaml:"takes"`
+	// Fail is the message with which each DataUpload fails instead.
+	Fail string `yaml:"fail"`
 }
 
 // Snapshotter sets the limits of the snapshot-controller and of the csi-snapshotter sidecars.
