@@ -11,4 +11,5 @@
 //
 //   - Policies (policies.go) are the resource policies of a backup: parsed, merged with the global ones, validated. What is
 //     in them is given in types of our own; what Velero's own functions need goes through its methods.
+//   - NativeSnapshot (snapshots.go) is a snapshot of a VolumeSnapshotter plugin, as Velero's records have it.
 package velero

@@ -14,13 +14,11 @@ import (
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
 	"github.com/vmware-tanzu/velero/pkg/builder"
 	velero "github.com/vmware-tanzu/velero/pkg/plugin/velero"
-	vsv1 "github.com/vmware-tanzu/velero/pkg/plugin/velero/volumesnapshotter/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -219,46 +217,6 @@ func TestAClusterWithoutTheSnapshotCRDs(t *testing.T) {
 		c.Expect(c.errors()).To(ConsistOf(And(ContainSubstring("snapshot.storage.k8s.io"), ContainSubstring("install the snapshot CRDs"))))
 		c.Expect(r.files()).To(ContainElement("persistentvolumes pv-data"))
 		c.Expect(r.files()).NotTo(ContainElement("pods app/db"))
-	})
-}
-
-func TestAFileSystemBackupByAnnotationIsRefused(t *testing.T) {
-	inCluster(t, func(c *cluster) {
-		c.claims("data")
-		p := pod("db", "data")
-		p.Annotations = map[string]string{velerov1.VolumesToBackupAnnotation: "data"}
-		c.add(p, pod("web"))
-		r := c.take()
-		c.Expect(c.errors()).To(ConsistOf(And(HavePrefix("db: "), ContainSubstring("file-system backup"), ContainSubstring("--csi-snapshot-parallelism=0"))))
-		c.Expect(r.files()).NotTo(ContainElement("pods app/db"))
-		c.Expect(r.files()).To(ContainElements("pods app/web", "persistentvolumeclaims app/data"))
-		c.Expect(c.taker.requests()).To(BeEmpty(), "the volume was to be backed up another way")
-	})
-}
-
-// native is a plugin that knows some volumes.
-type native struct {
-	vsv1.VolumeSnapshotter
-	id string
-}
-
-func (n native) Init(map[string]string) error { return nil }
-
-func (n native) GetVolumeID(runtime.Unstructured) (string, error) { return n.id, nil }
-
-func TestANativeSnapshotIsRefused(t *testing.T) {
-	inCluster(t, func(c *cluster) {
-		c.claim("data", func(_ *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume) {
-			pv.Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{AWSElasticBlockStore: &corev1.AWSElasticBlockStoreVolumeSource{VolumeID: "vol-1"}}
-		})
-		c.claims("csi")
-		c.add(pod("db", "data"), pod("web", "csi"))
-		c.locations = []*velerov1.VolumeSnapshotLocation{builder.ForVolumeSnapshotLocation("velero", "cloud").Provider("aws").Result()}
-		c.snapshotters = snapshotters{"aws": native{id: "vol-1"}}
-		r := c.take()
-		c.Expect(c.errors()).To(ConsistOf(And(HavePrefix("db: "), ContainSubstring("pv-data"), ContainSubstring("cloud"), ContainSubstring("native snapshots aren't available"))))
-		c.Expect(r.files()).NotTo(ContainElement("persistentvolumes pv-data"))
-		c.Expect(r.files()).To(ContainElements("pods app/web", "persistentvolumes pv-csi"))
 	})
 }
 

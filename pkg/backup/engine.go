@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/velero-clipper/clipper/internal/velero"
+	"github.com/velero-clipper/clipper/pkg/backup/fsbackup"
 	"github.com/velero-clipper/clipper/pkg/hook"
 	"github.com/velero-clipper/clipper/pkg/snapshot"
 )
@@ -52,6 +53,8 @@ type Deps struct {
 	// Taker and Settler take snapshots, remove those that turn out to be of no use, and follow the removal of failed ones.
 	Taker   Taker
 	Settler Settler
+	// PodVolumes makes file-system backups of pod volumes. Default: none are made, and a pod that wants one fails.
+	PodVolumes *fsbackup.Service
 	// Parallelism is the server's limit of snapshots in flight; a percentage of it is resolved for each backup.
 	Parallelism snapshot.Parallelism
 	// Workers is how many item blocks may be walked, and so frozen, at once. Default: 1.
@@ -117,6 +120,7 @@ func (e *Engine) Run(ctx context.Context, request Request, out io.Writer) (*Resu
 	var reporter errgroup.Group
 	reporter.Go(func() error { r.progress.report(reporting); return nil })
 	defer func() { stopReporting(); _ = reporter.Wait() }()
+	defer func() { r.podVolumes.end(ctx) }()
 
 	steps := []struct {
 		what string
@@ -128,6 +132,7 @@ func (e *Engine) Run(ctx context.Context, request Request, out io.Writer) (*Resu
 		{"backing up blocks with hooks", r.hookedBlocks},
 		{"backing up blocks without hooks", r.plainBlocks},
 		{"backing up resource definitions", r.definitions},
+		{"waiting for file-system backups", r.awaitPodVolumes},
 		{"settling snapshots", r.settle},
 		{"closing the tarball", r.closeArchive},
 	}

@@ -60,6 +60,7 @@ type cluster struct {
 	actions      []biav2.BackupItemAction
 	locations    []*velerov1.VolumeSnapshotLocation
 	snapshotters snapshotters
+	agent        *nodeAgent
 	change       func(*backup.Deps)
 	onPatch      func(client.Object, map[string]any) error
 	onList       func(client.ObjectList) error
@@ -193,6 +194,9 @@ func (c *cluster) start() *run {
 	deps := backup.Deps{
 		Client: c.client, Dynamic: c.dynamic, Discovery: c.helper, Executor: c.executor, Taker: c.taker, Settler: c.settler, Workers: c.workers,
 	}
+	if c.agent != nil {
+		deps.PodVolumes = c.agent.service(c.client)
+	}
 	if c.change != nil {
 		c.change(&deps)
 	}
@@ -264,7 +268,11 @@ func (c *cluster) patch(ctx context.Context, w client.WithWatch, object client.O
 			return err
 		}
 	}
-	return w.Patch(ctx, object, patch, opts...)
+	err = w.Patch(ctx, object, patch, opts...)
+	if pvb, ok := object.(*velerov1.PodVolumeBackup); ok && err == nil && pvb.Spec.Cancel {
+		c.agent.cancelled(pvb.DeepCopy())
+	}
+	return err
 }
 
 // list is the client's List, with onList's error as the answer.
@@ -283,7 +291,11 @@ func (c *cluster) create(ctx context.Context, w client.WithWatch, object client.
 			return err
 		}
 	}
-	return w.Create(ctx, object, opts...)
+	err := w.Create(ctx, object, opts...)
+	if pvb, ok := object.(*velerov1.PodVolumeBackup); ok && err == nil && c.agent != nil {
+		c.agent.created(pvb.DeepCopy())
+	}
+	return err
 }
 
 // files returns the items in the tarball, in order, as "pods app/name" or "persistentvolumes name".

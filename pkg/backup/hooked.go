@@ -10,7 +10,6 @@ import (
 
 	"github.com/velero-clipper/clipper/pkg/backup/collect"
 	"github.com/velero-clipper/clipper/pkg/backup/itemblock"
-	"github.com/velero-clipper/clipper/pkg/snapshot"
 )
 
 // hookedBlocks backs up the blocks with hooks, as many at once as there are workers. They go before all others, so that
@@ -32,8 +31,8 @@ func (r *run) hookedBlocks(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// hookedBlock freezes the block's pods, takes all its snapshots in one pass, waits for all cuts together, thaws, and
-// writes the items when nobody waits for them any more.
+// hookedBlock freezes the block's pods, takes all its snapshots in one pass, waits for all cuts together, then for the
+// file-system backups if there are any, thaws, and writes the items when nobody waits for them any more.
 func (r *run) hookedBlock(ctx context.Context, block *itemblock.Block) {
 	log := r.log.WithField("block", block.String())
 	r.freezeAndSnapshot(ctx, block)
@@ -48,7 +47,8 @@ func (r *run) hookedBlock(ctx context.Context, block *itemblock.Block) {
 // (368).
 func (r *run) freezeAndSnapshot(ctx context.Context, block *itemblock.Block) {
 	log := r.log.WithField("block", block.String())
-	pods := r.unvisited(block.Pods())
+	pods := r.worthFreezing(r.unvisited(block.Pods()))
+	r.preparePods(ctx, pods)
 	defer func() {
 		for _, pod := range pods {
 			// What went wrong has been logged; the pod's item is backed up all the same (219).
@@ -63,9 +63,7 @@ func (r *run) freezeAndSnapshot(ctx context.Context, block *itemblock.Block) {
 	if ctx.Err() != nil {
 		return
 	}
-	taken := r.claims.take(ctx, snapshot.Frozen, r.claims.of(block)...)
-	// Each future is decided when ctx ends, too; waiting for that tells removal apart from a snapshot still to come.
-	_ = snapshot.Wait(context.WithoutCancel(ctx), taken...)
+	r.protect(ctx, block)
 }
 
 // unvisited returns the items that aren't in the backup yet. A pod that another block has brought in is not frozen for

@@ -5,7 +5,6 @@ package backup_test
 
 import (
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -20,8 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/velero-clipper/clipper/pkg/backup"
 )
 
 // shown returns a function that returns the progress that was patched into the Backup so far.
@@ -160,16 +157,4 @@ func TestDefinitionsOfBackedUpTypes(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestUnsupported(t *testing.T) {
-	g := NewWithT(t)
-	yes, no := true, false
-	cases := map[string]velerov1.BackupSpec{
-		"spec.defaultVolumesToFsBackup": {DefaultVolumesToFsBackup: &yes},
-	}
-	for _, field := range slices.Sorted(maps.Keys(cases)) {
-		g.Expect(backup.Unsupported(cases[field])).To(ConsistOf(And(HavePrefix(field), ContainSubstring("--csi-snapshot-parallelism=0"))), field)
-	}
-	g.Expect(backup.Unsupported(velerov1.BackupSpec{SnapshotMoveData: &yes, DefaultVolumesToFsBackup: &no, SnapshotVolumes: &yes})).To(BeEmpty())
 }

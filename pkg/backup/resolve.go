@@ -45,7 +45,10 @@ func (r *run) resolve(ctx context.Context) (err error) {
 	if r.blockActions, err = r.itemBlockActions(blockActions); err != nil {
 		return err
 	}
-	return r.resolveVolumes()
+	if err := r.resolveVolumes(); err != nil {
+		return err
+	}
+	return r.beginPodVolumes(ctx)
 }
 
 // resolveVolumes sets up the planner. Velero's volume helper, which it asks, knows the volume policies, global ones too

@@ -31,6 +31,8 @@ type Result struct {
 	// SnapshotsAttempted counts the CSI snapshots that were asked for, with those that failed (360). It is 0 when their data
 	// is moved (63).
 	SnapshotsAttempted int
+	// PodVolumeBackups are the file-system backups that were made, also failed ones.
+	PodVolumeBackups []*velerov1.PodVolumeBackup
 	// Progress and Hooks are for the Backup's status.
 	Progress velerov1.BackupProgress
 	Hooks    velerov1.HookStatus
@@ -58,6 +60,8 @@ func (r *run) result() *Result {
 		Resources:  r.visits.resourceList(),
 		Volumes:    r.volumes,
 	}
+	result.PodVolumeBackups = r.podVolumes.latest()
+	r.volumes.PodVolumeBackups(result.PodVolumeBackups)
 	finished, _ := r.visits.counts()
 	result.Progress = velerov1.BackupProgress{TotalItems: finished, ItemsBackedUp: finished}
 	if r.runner != nil {

@@ -36,6 +36,7 @@ type run struct {
 	objects    *volume.Objects
 	native     *volume.Native
 	mover      *volume.Mover
+	podVolumes *podVolumes
 	// workers holds a token for each block that is being walked.
 	workers chan struct{}
 	// giveUp ends the run because it can't succeed any more: pods would be frozen, and snapshots taken, for nothing.
@@ -71,9 +72,9 @@ func newRun(deps Deps, request Request, out io.Writer) (*run, error) {
 		operations: &operations{},
 		volumes:    volume.NewLedger(request.Backup),
 		objects:    volume.NewObjects(deps.Client),
-		native:     volume.NewNative(request.SnapshotLocations, request.Snapshotters),
 		workers:    make(chan struct{}, deps.Workers),
 	}
+	r.native = volume.NewNative(request.Backup, request.SnapshotLocations, request.Snapshotters, r.volumes)
 	r.native.Log = request.Log
 	r.mover = volume.NewMover(request.Backup, deps.Client)
 	r.progress = newProgress(deps, request, r.visits)

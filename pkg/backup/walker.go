@@ -22,7 +22,6 @@ import (
 	"github.com/velero-clipper/clipper/pkg/backup/archive"
 	"github.com/velero-clipper/clipper/pkg/backup/collect"
 	"github.com/velero-clipper/clipper/pkg/backup/itemblock"
-	"github.com/velero-clipper/clipper/pkg/backup/volume"
 )
 
 // walker takes the items of one block into the backup. It belongs to one goroutine.
@@ -80,8 +79,8 @@ const (
 	visited
 )
 
-func (w *walker) itemLog(item collect.Item) logrus.FieldLogger {
-	return w.log.WithFields(logrus.Fields{"resource": item.GroupResource.String(), "namespace": item.Namespace, "name": item.Name})
+func (r *run) itemLog(item collect.Item) logrus.FieldLogger {
+	return r.log.WithFields(logrus.Fields{"resource": item.GroupResource.String(), "namespace": item.Namespace, "name": item.Name})
 }
 
 // item backs up one item, together with the items that its actions bring in. An item that was met before isn't written
@@ -119,8 +118,11 @@ func (w *walker) convert(ctx context.Context, item collect.Item) (files []archiv
 		}
 	}()
 	var errs []error
+	var pod *podBackup
+	w.noteOptOut(item)
 	if item.GroupResource == kuberesource.Pods {
-		errs = w.fileSystemBackups(ctx, item)
+		pod = w.podVolumes.of(ctx, item)
+		errs = append(errs, pod.errs...)
 	}
 	version := item.Object.GroupVersionKind().Version
 	object, err := w.act(ctx, item)
@@ -132,6 +134,9 @@ func (w *walker) convert(ctx context.Context, item collect.Item) (files []archiv
 	}
 	if item.GroupResource == kuberesource.PersistentVolumes {
 		errs = append(errs, w.volume(ctx, object))
+	}
+	if pod != nil { // after the actions, and so after the snapshots of its claims (174)
+		errs = append(errs, w.podVolumes.backUp(pod, w.itemLog(item))...)
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
@@ -198,21 +203,15 @@ func (w *walker) additional(ctx context.Context, related additional, mustInclude
 	return nil
 }
 
-// volume enters a PersistentVolume that is going into the backup into the volume information (173).
+// volume enters a PersistentVolume that is going into the backup into the volume information, and takes its native snapshot
+// unless that was done while its pods were frozen (173).
 func (w *walker) volume(ctx context.Context, object *unstructured.Unstructured) error {
 	pv := new(corev1.PersistentVolume)
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, pv); err != nil {
 		return fmt.Errorf("reading PersistentVolume %s: %w", object.GetName(), err)
 	}
 	w.volumes.Volume(pv)
-	skip, err := w.native.Check(ctx, object, pv)
-	if err != nil {
-		return err
-	}
-	if skip != "" {
-		w.volumes.Skip(pv.Name, volume.ApproachSnapshot, skip)
-	}
-	return nil
+	return w.native.Protect(ctx, object, pv)
 }
 
 // causes takes joined errors apart.

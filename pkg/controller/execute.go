@@ -141,6 +141,9 @@ func (r *BackupReconciler) conclude(x *execution, result *backup.Result, runErr 
 	status := &x.backup.Status
 	progress, hooks := result.Progress, result.Hooks
 	status.Progress, status.HookStatus = &progress, &hooks
+	if result.Volumes != nil {
+		_, status.VolumeSnapshotsAttempted, status.VolumeSnapshotsCompleted = result.Volumes.NativeSnapshots()
+	}
 	status.CSIVolumeSnapshotsAttempted = result.SnapshotsAttempted
 
 	state := r.updateOperations(x, result.Operations)

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 
-	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
 	"github.com/vmware-tanzu/velero/pkg/persistence"
 	"github.com/vmware-tanzu/velero/pkg/util/encode"
 
@@ -57,8 +56,8 @@ func (r *BackupReconciler) files(x *execution, result *backup.Result) (persisten
 	info := persistence.BackupInfo{
 		Metadata:             metadata,
 		Contents:             x.tarball,
-		PodVolumeBackups:     gzipped("pod volume backups", []*velerov1.PodVolumeBackup(nil)),
-		VolumeSnapshots:      gzipped("native volume snapshots", []any(nil)),
+		PodVolumeBackups:     gzipped("pod volume backups", result.PodVolumeBackups),
+		VolumeSnapshots:      gzipped("native volume snapshots", nativeSnapshots(result)),
 		BackupItemOperations: gzipped("item operations", result.Operations),
 		BackupResourceList:   gzipped("resource list", result.Resources),
 		BackupResults:        gzipped("results", x.results()),
@@ -72,4 +71,13 @@ func (r *BackupReconciler) files(x *execution, result *backup.Result) (persisten
 		return persistence.BackupInfo{PodVolumeBackups: info.PodVolumeBackups}, fmt.Errorf("encoding the backup's files: %w", err)
 	}
 	return info, nil
+}
+
+// nativeSnapshots are the records of native volume snapshots; a run that ended before it began has none.
+func nativeSnapshots(result *backup.Result) any {
+	if result.Volumes == nil {
+		return []any(nil)
+	}
+	records, _, _ := result.Volumes.NativeSnapshots()
+	return records
 }

@@ -38,9 +38,6 @@ func validate(j *job) {
 		j.refuse("%v", err)
 	}
 	validatePolicies(j)
-	for _, sentence := range backup.Unsupported(*spec) {
-		j.refuse("%s", sentence)
-	}
 }
 
 func usesOldFilters(spec *velerov1.BackupSpec) bool {

@@ -129,30 +129,3 @@ func TestSnapshotsAreLeftToPlugins(t *testing.T) { // 44; 45 is fixed
 		NewWithT(t).Expect(j.backup.Spec.IncludedResources).To(Equal([]string{"*", vs}))
 	})
 }
-
-func TestWhatTheEngineCantDoIsRefusedWithAWayOut(t *testing.T) {
-	const wayOut = "--csi-snapshot-parallelism=0"
-	for _, c := range []struct {
-		name    string
-		spec    velerov1.BackupSpec
-		options func(*setup)
-		want    []string
-	}{
-		{name: "data mover", spec: velerov1.BackupSpec{SnapshotMoveData: ptr.To(true)}},
-		{name: "file-system backup", spec: velerov1.BackupSpec{DefaultVolumesToFsBackup: ptr.To(true)}, want: []string{"spec.defaultVolumesToFsBackup"}},
-		{name: "file-system backup by default", options: func(s *setup) { s.options.Defaults.VolumesToFsBackup = true }, want: []string{"spec.defaultVolumesToFsBackup"}},
-		{name: "file-system backup by the old name", spec: velerov1.BackupSpec{DefaultVolumesToRestic: ptr.To(true)}, want: []string{"spec.defaultVolumesToFsBackup"}}, //nolint:staticcheck // old Backups have it
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			changes := []func(*setup){}
-			if c.options != nil {
-				changes = append(changes, c.options)
-			}
-			j := newHarness(t, changes...).prepare(t, specced(c.spec))
-			expectRefusals(t, j, c.want...)
-			for _, refusal := range j.backup.Status.ValidationErrors {
-				NewWithT(t).Expect(refusal).To(ContainSubstring(wayOut), "each says what to do instead")
-			}
-		})
-	}
-}

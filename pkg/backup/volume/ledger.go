@@ -15,6 +15,8 @@ import (
 	"github.com/vmware-tanzu/velero/pkg/itemoperation"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/velero-clipper/clipper/internal/velero"
 )
 
 // Ledger collects, while a backup is walked, what its volume information file tells about each volume. Velero keeps the
@@ -57,6 +59,22 @@ func (l *Ledger) Taken(volume string) {
 		return
 	}
 	l.request.SkippedPVTracker.Untrack(volume)
+}
+
+// NativeSnapshot enters a native snapshot, also one that could not be taken.
+func (l *Ledger) NativeSnapshot(s velero.NativeSnapshot) { velero.AddNativeSnapshot(l.request, s) }
+
+// NativeSnapshots returns the records of the native snapshots, ready to be encoded as JSON, and counts them (62).
+func (l *Ledger) NativeSnapshots() (records any, attempted, completed int) {
+	attempted, completed = velero.CountNativeSnapshots(l.request)
+	return l.request.VolumeSnapshots.Get(), attempted, completed
+}
+
+// PodVolumeBackups enters the file-system backups. They may go on until Information is called.
+func (l *Ledger) PodVolumeBackups(list []*velerov1.PodVolumeBackup) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.request.PodVolumeBackups = list
 }
 
 // SkippedSummary returns the skipped volumes and their reasons as JSON.

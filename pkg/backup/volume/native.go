@@ -6,6 +6,8 @@ package volume
 import (
 	"context"
 	"fmt"
+	"maps"
+	"runtime/debug"
 	"sync"
 
 	"github.com/sirupsen/logrus"
@@ -14,14 +16,18 @@ import (
 	"github.com/vmware-tanzu/velero/pkg/features"
 	"github.com/vmware-tanzu/velero/pkg/kuberesource"
 	vsv1 "github.com/vmware-tanzu/velero/pkg/plugin/velero/volumesnapshotter/v1"
+	"github.com/vmware-tanzu/velero/pkg/util/boolptr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/velero-clipper/clipper/internal/velero"
 )
 
-// Native finds out which volumes ask for a native snapshot, one that a VolumeSnapshotter plugin takes. It is safe for
-// concurrent use once its fields are set.
+// Native takes native snapshots, those of VolumeSnapshotter plugins, one for each volume of a backup that wants one. It
+// is safe for concurrent use once its fields are set. It calls plugins in the goroutine of its caller, so that the caller
+// decides how many calls there are at once.
 type Native struct {
 	// Decider says whether a snapshot is wanted.
 	Decider Decider
@@ -30,47 +36,92 @@ type Native struct {
 	// Log is the backup's log.
 	Log logrus.FieldLogger
 
+	backup    *velerov1.Backup
 	locations []*velerov1.VolumeSnapshotLocation
-	mu        sync.Mutex
 	plugins   snapshotterCache
+	ledger    *Ledger
+
+	mu   sync.Mutex
+	done map[string]func() error
 }
 
-// snapshotterCache gives one initialised plugin per location; Velero's is one.
+// snapshotterCache gives one initialised plugin per location; Velero's is one (270).
 type snapshotterCache interface {
 	SetNX(location *velerov1.VolumeSnapshotLocation) (vsv1.VolumeSnapshotter, error)
 }
 
-// NewNative returns a Native for the snapshot locations of a backup.
-func NewNative(locations []*velerov1.VolumeSnapshotLocation, plugins velerobackup.VolumeSnapshotterGetter) *Native {
-	return &Native{locations: locations, plugins: velerobackup.NewVolumeSnapshotterCache(plugins)}
+// NewNative returns a Native for the snapshot locations of a backup. What it takes and skips is entered into the ledger.
+func NewNative(backup *velerov1.Backup, locations []*velerov1.VolumeSnapshotLocation, plugins velerobackup.VolumeSnapshotterGetter, ledger *Ledger) *Native {
+	return &Native{
+		backup: backup, locations: locations, plugins: velerobackup.NewVolumeSnapshotterCache(plugins), ledger: ledger,
+		done: map[string]func() error{},
+	}
 }
 
-// Check returns why a volume isn't protected by a native snapshot, or nothing when that needs no mention because the volume
-// is one for CSI snapshots. The error fails the volume's item: a plugin claims the volume, and the engine can't take
-// native snapshots yet (259, 260, 265).
-func (n *Native) Check(ctx context.Context, object runtime.Unstructured, pv *corev1.PersistentVolume) (skip string, err error) {
-	_, skip, err = unwanted(n.Decider, object, kuberesource.PersistentVolumes)
-	if err != nil {
-		return "", fmt.Errorf("deciding whether volume %s is to be snapshotted: %w", pv.Name, err)
+// Protect takes a native snapshot of a volume if it is to have one, and enters into the ledger what came of it. A volume
+// is looked at once; who comes later gets the same result, and waits for it. The error fails the volume's item. A panic
+// of a plugin is an error, too (369).
+func (n *Native) Protect(ctx context.Context, object runtime.Unstructured, pv *corev1.PersistentVolume) error {
+	n.mu.Lock()
+	result := n.done[pv.Name]
+	if result == nil {
+		result = sync.OnceValue(func() (err error) {
+			defer func() {
+				if cause := recover(); cause != nil {
+					err = fmt.Errorf("panic while taking a native snapshot of volume %s: %v\n%s", pv.Name, cause, debug.Stack())
+				}
+			}()
+			return n.protect(ctx, object, pv)
+		})
+		n.done[pv.Name] = result
+	}
+	n.mu.Unlock()
+	return result()
+}
+
+func (n *Native) protect(ctx context.Context, object runtime.Unstructured, pv *corev1.PersistentVolume) error {
+	skip, left, err := n.leftToOthers(ctx, object, pv)
+	if err != nil || left {
+		return err
 	}
 	if skip != "" {
-		return skip, nil
+		n.ledger.Skip(pv.Name, ApproachSnapshot, skip)
+		return nil
 	}
-	if features.IsEnabled(velerov1.CSIFeatureFlag) && pv.Spec.CSI != nil {
-		return "", nil
+	found := n.find(object, pv)
+	if found.plugin == nil {
+		n.ledger.Skip(pv.Name, ApproachSnapshot, "no volume snapshotter plugin claims this volume")
+		return nil
+	}
+	return n.take(found, pv)
+}
+
+// leftToOthers says whether a volume gets no native snapshot, and why, unless that needs no mention because the volume is
+// one for CSI snapshots (259 to 262).
+func (n *Native) leftToOthers(ctx context.Context, object runtime.Unstructured, pv *corev1.PersistentVolume) (skip string, left bool, err error) {
+	_, skip, err = unwanted(n.Decider, object, kuberesource.PersistentVolumes)
+	if err != nil {
+		return "", false, fmt.Errorf("deciding whether volume %s is to be snapshotted: %w", pv.Name, err)
+	}
+	if skip != "" {
+		return skip, false, nil
+	}
+	csi := features.IsEnabled(velerov1.CSIFeatureFlag)
+	if csi && pv.Spec.CSI != nil {
+		return "", true, nil
+	}
+	if boolptr.IsSetToTrue(n.backup.Spec.SnapshotMoveData) { // (261)
+		log := n.Log.WithField("persistentVolume", pv.Name)
+		log.Warn("The data of a native snapshot can't be moved to the backup storage location (spec.snapshotMoveData); the snapshot stays where it is taken")
+		if csi {
+			log.Warn("The volume isn't provided by a CSI driver: it gets a native snapshot, if there is a plugin for it, instead of a CSI snapshot")
+		}
 	}
 	skipped, err := n.skippedByClaim(ctx, pv)
-	if err != nil {
-		return "", err
+	if err == nil && skipped {
+		skip = ReasonSkippedByPolicy
 	}
-	if skipped {
-		return ReasonSkippedByPolicy, nil
-	}
-	if location := n.claimedBy(object, pv.Name); location != "" {
-		return "", fmt.Errorf("volume %s would be snapshotted by the plugin of snapshot location %s, and native snapshots aren't available with the "+
-			"parallel engine yet; run the server with --csi-snapshot-parallelism=0, or set spec.snapshotVolumes to false", pv.Name, location)
-	}
-	return "no volume snapshotter plugin claims this volume", nil
+	return skip, false, err
 }
 
 // skippedByClaim says whether a volume policy skips the volume by its claim: when a volume is judged alone, conditions about
@@ -99,13 +150,18 @@ func wrap(err error, volume string) error {
 	return fmt.Errorf("finding the volume policy for the claim of volume %s: %w", volume, err)
 }
 
-// claimedBy returns the first snapshot location whose plugin knows the volume. A plugin that can't tell is an error line,
-// one that doesn't know it a warning, and the next is asked (264).
-func (n *Native) claimedBy(object runtime.Unstructured, volume string) string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+// claimed is a volume that a location's plugin knows.
+type claimed struct {
+	location string
+	plugin   vsv1.VolumeSnapshotter
+	volumeID string
+}
+
+// find returns the first snapshot location whose plugin knows the volume. A plugin that can't tell is an error line, one
+// that doesn't know it a warning, and the next is asked (264).
+func (n *Native) find(object runtime.Unstructured, pv *corev1.PersistentVolume) claimed {
 	for _, location := range n.locations {
-		log := n.Log.WithFields(logrus.Fields{"persistentVolume": volume, "volumeSnapshotLocation": location.Name})
+		log := n.Log.WithFields(logrus.Fields{"persistentVolume": pv.Name, "volumeSnapshotLocation": location.Name})
 		plugin, err := n.plugins.SetNX(location)
 		if err != nil {
 			log.WithError(err).Error("The snapshot location's plugin can't be started")
@@ -118,8 +174,36 @@ func (n *Native) claimedBy(object runtime.Unstructured, volume string) string {
 		case id == "":
 			log.Warn("The snapshot location's plugin doesn't know the volume")
 		default:
-			return location.Name
+			return claimed{location: location.Name, plugin: plugin, volumeID: id}
 		}
 	}
-	return ""
+	return claimed{}
+}
+
+// take has the plugin take the snapshot. What can be found wrong before that leaves no trace (267); after that the record
+// is kept, also of a snapshot that failed (268, 269).
+func (n *Native) take(found claimed, pv *corev1.PersistentVolume) error {
+	zone := zoneOf(pv)
+	kind, iops, err := found.plugin.GetVolumeInfo(found.volumeID, zone)
+	if err != nil {
+		return fmt.Errorf("asking the plugin of snapshot location %s about volume %s (%s): %w", found.location, pv.Name, found.volumeID, err)
+	}
+	tags := maps.Clone(n.backup.Labels) // (266)
+	if tags == nil {
+		tags = map[string]string{}
+	}
+	tags["velero.io/backup"], tags["velero.io/pv"] = n.backup.Name, pv.Name
+
+	n.ledger.Taken(pv.Name)
+	record := velero.NativeSnapshot{
+		Location: found.location, Volume: pv.Name, VolumeID: found.volumeID, Type: kind, Zone: zone, IOPS: iops, Failed: true,
+	}
+	defer func() { n.ledger.NativeSnapshot(record) }() // also when the plugin panics
+	id, err := found.plugin.CreateSnapshot(found.volumeID, zone, tags)
+	if err != nil {
+		return fmt.Errorf("taking a snapshot of volume %s (%s) by the plugin of snapshot location %s: %w", pv.Name, found.volumeID, found.location, err)
+	}
+	record.SnapshotID, record.Failed = id, false
+	n.Log.WithFields(logrus.Fields{"persistentVolume": pv.Name, "volumeSnapshotLocation": found.location}).Infof("Took native snapshot %s", id)
+	return nil
 }

@@ -9,8 +9,6 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
-	logrustest "github.com/sirupsen/logrus/hooks/test"
-	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
 	"github.com/vmware-tanzu/velero/pkg/builder"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -76,29 +74,33 @@ func TestNativeSnapshotsThatAPolicySkips(t *testing.T) { // 262
 	for name, tc := range map[string]struct {
 		decider volume.Decider
 		claims  client.Reader
-		skip    string
+		skipped bool
 		err     string
 	}{
-		"by the volume":                 {decider: decider{action: "skip"}, skip: "policy says that the volume is skipped"},
-		"by its claim":                  {decider: decider{yes: true, action: "skip"}, claims: newClient(t, claim), skip: "policy says that the volume is skipped"},
-		"not by its claim":              {decider: decider{yes: true, action: "snapshot"}, claims: newClient(t, claim), err: "native snapshots aren't available"},
-		"the claim is gone":             {decider: decider{yes: true, action: "skip"}, claims: newClient(t), err: "native snapshots aren't available"},
+		"by the volume":                 {decider: decider{action: "skip"}, skipped: true},
+		"by its claim":                  {decider: decider{yes: true, action: "skip"}, claims: newClient(t, claim), skipped: true},
+		"not by its claim":              {decider: decider{yes: true, action: "snapshot"}, claims: newClient(t, claim)},
+		"the claim is gone":             {decider: decider{yes: true, action: "skip"}, claims: newClient(t)},
 		"the claim can't be read":       {decider: decider{yes: true}, claims: refusing{err: apierrors.NewUnauthorized("who are you")}, err: "policy for the claim of volume pv: who are you"},
 		"the policy can't be told":      {decider: decider{yes: true, actionErr: errors.New("what")}, claims: newClient(t, claim), err: "policy for the claim of volume pv: what"},
-		"without policies nobody looks": {decider: decider{yes: true, action: "skip"}, err: "native snapshots aren't available"},
+		"without policies nobody looks": {decider: decider{yes: true, action: "skip"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
-			n := volume.NewNative([]*velerov1.VolumeSnapshotLocation{location("aws")}, plugins{"aws": {id: "vol-1"}})
+			n := newNative(t, nightly().Result(), plugins{"aws": {id: "vol-1"}}, "aws")
 			n.Decider, n.Claims = tc.decider, tc.claims
-			n.Log, _ = logrustest.NewNullLogger()
-			skip, err := n.Check(t.Context(), toUnstructured(t, pv), pv)
+			err := n.protect(t, pv)
+			_, attempted, _ := n.ledger.NativeSnapshots()
 			if tc.err != "" {
 				g.Expect(err).To(MatchError(ContainSubstring(tc.err)))
+				g.Expect(attempted).To(BeZero())
 				return
 			}
 			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect(skip).To(ContainSubstring(tc.skip))
+			g.Expect(attempted == 0).To(Equal(tc.skipped))
+			if tc.skipped {
+				g.Expect(n.ledger.SkippedSummary()).To(ContainSubstring("policy says that the volume is skipped"))
+			}
 		})
 	}
 }

@@ -4,9 +4,11 @@
 package server
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/sirupsen/logrus"
+	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
 	velerobackup "github.com/vmware-tanzu/velero/pkg/backup"
 	"github.com/vmware-tanzu/velero/pkg/backup/actions"
 	"github.com/vmware-tanzu/velero/pkg/client"
@@ -17,12 +19,12 @@ import (
 	biav1 "github.com/vmware-tanzu/velero/pkg/plugin/velero/backupitemaction/v1"
 	ibav1 "github.com/vmware-tanzu/velero/pkg/plugin/velero/itemblockaction/v1"
 	"github.com/vmware-tanzu/velero/pkg/podexec"
-	"github.com/vmware-tanzu/velero/pkg/repository"
 	repomanager "github.com/vmware-tanzu/velero/pkg/repository/manager"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/velero-clipper/clipper/pkg/backup"
+	"github.com/velero-clipper/clipper/pkg/backup/fsbackup"
 	"github.com/velero-clipper/clipper/pkg/controller"
 )
 
@@ -63,6 +65,10 @@ func (s *second) backup(tracker velerocontroller.BackupTracker) (reconciler, err
 	if err := s.metrics.registry.Register(freezeSeconds); err != nil {
 		return nil, fmt.Errorf("registering the metric of freeze windows: %w", err)
 	}
+	podVolumes, err := s.podVolumes()
+	if err != nil {
+		return nil, err
+	}
 	engine := backup.NewEngine(backup.Deps{
 		Client:      s.uncached,
 		Dynamic:     s.dynamic,
@@ -70,6 +76,7 @@ func (s *second) backup(tracker velerocontroller.BackupTracker) (reconciler, err
 		Executor:    podexec.NewPodCommandExecutor(s.rest, s.kube.CoreV1().RESTClient()),
 		Taker:       s.snapshots.taker,
 		Settler:     s.snapshots.remover,
+		PodVolumes:  podVolumes,
 		Parallelism: s.settings.parallelism,
 		Workers:     config.ItemBlockWorkerCount,
 		PageSize:    config.ClientPageSize,
@@ -173,7 +180,7 @@ func (s *second) finalizer(tracker velerocontroller.BackupTracker) (reconciler, 
 
 func (s *second) deletion(tracker velerocontroller.BackupTracker) (reconciler, error) {
 	mgrClient := s.mgr.GetClient()
-	repositories := repomanager.NewManager(s.factory.Namespace(), mgrClient, repository.NewRepoLocker(), s.files, s.secrets, s.log)
+	repositories := repomanager.NewManager(s.factory.Namespace(), mgrClient, s.repositories.locker, s.files, s.secrets, s.log)
 	return velerocontroller.NewBackupDeletionReconciler(
 		s.log,
 		mgrClient,
@@ -184,8 +191,21 @@ func (s *second) deletion(tracker velerocontroller.BackupTracker) (reconciler, e
 		s.plugins,
 		s.stores,
 		s.files,
-		repository.NewEnsurer(mgrClient, s.log, s.settings.config.ResourceTimeout),
+		s.repositories.ensurer,
 	), nil
+}
+
+// podVolumes is what file-system backups are made with.
+func (s *second) podVolumes() (*fsbackup.Service, error) {
+	// The manager isn't running yet: this only asks for the informer, and waits for nothing.
+	informer, err := s.mgr.GetCache().GetInformer(context.Background(), &velerov1.PodVolumeBackup{})
+	if err != nil {
+		return nil, fmt.Errorf("following the PodVolumeBackups: %w", err)
+	}
+	return &fsbackup.Service{
+		Locker: s.repositories.locker, Ensurer: s.repositories.ensurer, Client: s.uncached, Informer: informer,
+		UploaderType: s.settings.config.UploaderType, Timeout: s.settings.config.PodVolumeOperationTimeout,
+	}, nil
 }
 
 // builtIn are those plugins of Velero's own that are called for pods and claims.

@@ -20,6 +20,7 @@ import (
 	"github.com/vmware-tanzu/velero/pkg/persistence"
 	"github.com/vmware-tanzu/velero/pkg/plugin/clientmgmt"
 	"github.com/vmware-tanzu/velero/pkg/plugin/clientmgmt/process"
+	"github.com/vmware-tanzu/velero/pkg/repository"
 	"golang.org/x/sync/errgroup"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
@@ -67,6 +68,14 @@ type second struct {
 	secrets   credentialSecrets
 	stores    persistence.ObjectBackupStoreGetter
 	snapshots snapshots
+	// repositories keep the data of volumes that isn't in snapshots.
+	repositories repositories
+}
+
+// repositories has the locks on backup repositories, of which all controllers of a server share one set each.
+type repositories struct {
+	locker  *repository.RepoLocker
+	ensurer *repository.Ensurer
 }
 
 // snapshots take and follow CSI snapshots for all backups of the server.
@@ -192,6 +201,9 @@ func (s *second) velero() error {
 		return err
 	}
 	s.secrets = credentialSecrets{client: s.mgr.GetClient(), namespace: namespace}
+	s.repositories = repositories{
+		locker: repository.NewRepoLocker(), ensurer: repository.NewEnsurer(s.mgr.GetClient(), s.log, s.settings.config.ResourceTimeout),
+	}
 	s.stores = persistence.NewObjectBackupStoreGetterWithSecretStore(s.files, s.secrets)
 	return nil
 }
