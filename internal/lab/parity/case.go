@@ -55,6 +55,8 @@ type Case struct {
 	// Expect guards against cases that compare nothing.
 	Expect Expected `json:"expect,omitzero"`
 
+	// Unordered says that stock's order isn't defined, since plugins bring in items of kinds that are collected, too.
+	Unordered bool `json:"unordered,omitempty"`
 	// Random says that Generate made the case.
 	Random bool `json:"-"`
 	// File the case comes from, for messages.

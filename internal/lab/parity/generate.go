@@ -25,6 +25,7 @@ func Generate(seed uint64) (Case, error) {
 	g.hooks(&c)
 	g.plugins(&c)
 	g.policy(&c)
+	c.Unordered = len(c.Plugins.Actions) > 0
 	return c, c.complete()
 }
 

@@ -57,6 +57,13 @@ func (n normaliser) tree(in any) any {
 			out[i] = n.text(one)
 		}
 		return out
+	case Unordered:
+		out := make([]any, len(in))
+		for i, one := range in {
+			out[i] = n.tree(one)
+		}
+		slices.SortStableFunc(out, func(a, b any) int { return strings.Compare(show(a), show(b)) })
+		return out
 	case []any:
 		out := make([]any, len(in))
 		for i, one := range in {

@@ -36,6 +36,9 @@ type Observation struct {
 // Sequence is a list whose order matters, and of which each element is known by its text.
 type Sequence []string
 
+// Unordered is a list whose order says nothing; it is put in order when the names in it are alike.
+type Unordered []any
+
 // observed is what an observation is made of.
 type observed struct {
 	lab    *Lab

@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"io"
 	"path"
-	"slices"
 	"strings"
 
 	"github.com/vmware-tanzu/velero/pkg/util/results"
@@ -63,39 +62,31 @@ func (o observed) readFile(name string, content []byte, out *Observation) (any, 
 	case "-resource-list.json.gz":
 		return readResourceList(content)
 	case "-itemoperations.json.gz":
-		return sortedList(content, "spec", "resourceIdentifier")
+		return unordered(content)
 	case "-volumeinfo.json.gz":
 		return readVolumeInfo(content, out)
 	case "-podvolumebackups.json.gz", "-volumesnapshots.json.gz":
-		return sortedList(content, "spec")
+		return unordered(content)
 	}
 	return parsed(content)
 }
 
-// sortedList is a list in an order of its own: by the texts of the field that the path leads to, then by the rest.
-// Stock's order is that of its walk, which has no defined order of kinds, or that of a list from a cache.
-func sortedList(content []byte, path ...string) (any, error) {
+// unordered is a list without its order: stock's is that of its walk, which has no defined order of kinds, or that of a list
+// from a cache.
+func unordered(content []byte) (any, error) {
 	tree, err := parsed(content)
 	list, ok := tree.([]any)
 	if err != nil || !ok {
 		return tree, err
 	}
-	key := func(one any) string {
-		field := one
-		for _, part := range path {
-			field = asMap(field)[part]
-		}
-		return show(field) + show(one)
-	}
-	slices.SortStableFunc(list, func(a, b any) int { return strings.Compare(key(a), key(b)) })
-	return list, nil
+	return Unordered(list), nil
 }
 
 // readVolumeInfo reads what became of each volume. Why one was skipped is each engine's own words, and kept as a note; for which ways of
 // protection it was skipped is compared.
 func readVolumeInfo(content []byte, out *Observation) (any, error) {
-	tree, err := sortedList(content, "pvName")
-	list, ok := tree.([]any)
+	tree, err := unordered(content)
+	list, ok := tree.(Unordered)
 	if err != nil || !ok {
 		return tree, err
 	}
@@ -221,7 +212,7 @@ func readResourceList(content []byte) (any, error) {
 	}
 	tree := map[string]any{}
 	for kind, items := range lists {
-		var kept Sequence
+		var kept Unordered
 		for _, item := range items {
 			if namespace, _, _ := strings.Cut(item, "/"); !isServerNamespace(namespace) {
 				kept = append(kept, item)

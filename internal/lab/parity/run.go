@@ -174,6 +174,11 @@ func terminal(phase velerov1.BackupPhase) bool {
 
 // clean removes what the backup made, so that the next one finds the cluster as this one did.
 func (l *Lab) clean(ctx context.Context, c Case, e *engine, w, own *world) error {
+	for _, d := range l.drivers {
+		if err := d.SetBehaviours(nil); err != nil {
+			return err
+		}
+	}
 	// Stock's queue stops for good when a Backup disappears as soon as it has ended, so that it stays for one more case.
 	backup := &velerov1.Backup{ObjectMeta: metav1.ObjectMeta{Namespace: e.namespace, Name: e.previous}}
 	e.previous = c.Name
