@@ -4,6 +4,7 @@
 package snapshot
 
 import (
+	"context"
 	"time"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
@@ -140,4 +141,16 @@ func (a *api) collect() {
 			_ = a.delete(contentsResource, "", name, metav1.DeleteOptions{})
 		}
 	}
+}
+
+// Create implements the client's interface.
+func (s *apiContents) Create(ctx context.Context, content *snapshotv1.VolumeSnapshotContent, _ metav1.CreateOptions) (*snapshotv1.VolumeSnapshotContent, error) {
+	if err := s.api.ask(ctx, "create", contentsResource, content.Name); err != nil {
+		return nil, err
+	}
+	o, err := s.api.create(contentsResource, content)
+	if err != nil {
+		return nil, err
+	}
+	return o.(*snapshotv1.VolumeSnapshotContent), nil
 }

@@ -180,6 +180,9 @@ func (s *second) finalizer(tracker velerocontroller.BackupTracker) (reconciler, 
 
 func (s *second) deletion(tracker velerocontroller.BackupTracker) (reconciler, error) {
 	mgrClient := s.mgr.GetClient()
+	deleter := backup.NewDeleter(backup.DeleterDeps{
+		Eraser: s.snapshots.remover, Namespace: s.factory.Namespace(), Actions: s.deleteActions, Life: s.life,
+	})
 	repositories := repomanager.NewManager(s.factory.Namespace(), mgrClient, s.repositories.locker, s.files, s.secrets, s.log)
 	return velerocontroller.NewBackupDeletionReconciler(
 		s.log,
@@ -188,8 +191,8 @@ func (s *second) deletion(tracker velerocontroller.BackupTracker) (reconciler, e
 		repositories,
 		s.metrics.server,
 		s.discovery,
-		s.plugins,
-		s.stores,
+		deleter.WithNotes(s.plugins),
+		deleter.WithErasure(s.stores),
 		s.files,
 		s.repositories.ensurer,
 	), nil

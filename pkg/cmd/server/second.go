@@ -20,6 +20,7 @@ import (
 	"github.com/vmware-tanzu/velero/pkg/persistence"
 	"github.com/vmware-tanzu/velero/pkg/plugin/clientmgmt"
 	"github.com/vmware-tanzu/velero/pkg/plugin/clientmgmt/process"
+	"github.com/vmware-tanzu/velero/pkg/plugin/framework/common"
 	"github.com/vmware-tanzu/velero/pkg/repository"
 	"golang.org/x/sync/errgroup"
 	appsv1 "k8s.io/api/apps/v1"
@@ -57,6 +58,8 @@ type secondDeps struct {
 // second is the half of the server that takes backups.
 type second struct {
 	secondDeps
+	// life ends when the server stops; for what Velero calls without a context.
+	life      context.Context //nolint:containedctx // see above
 	mgr       manager.Manager
 	rest      *rest.Config
 	kube      kubernetes.Interface
@@ -64,10 +67,12 @@ type second struct {
 	uncached  crclient.Client
 	discovery velerodiscovery.Helper
 	plugins   func(logrus.FieldLogger) clientmgmt.Manager
-	files     *credentialFiles
-	secrets   credentialSecrets
-	stores    persistence.ObjectBackupStoreGetter
-	snapshots snapshots
+	// deleteActions are the names of the plugins that act on items of backups that are deleted.
+	deleteActions func() []string
+	files         *credentialFiles
+	secrets       credentialSecrets
+	stores        persistence.ObjectBackupStoreGetter
+	snapshots     snapshots
 	// repositories keep the data of volumes that isn't in snapshots.
 	repositories repositories
 }
@@ -88,7 +93,7 @@ type snapshots struct {
 
 // runSecond runs the second half until ctx ends, and waits for what it began.
 func runSecond(ctx context.Context, deps secondDeps) error {
-	s := &second{secondDeps: deps}
+	s := &second{secondDeps: deps, life: ctx}
 	for _, build := range []func() error{s.clients, s.manager, s.velero, s.snapshotting, s.controllers, s.preflight} {
 		if err := build(); err != nil {
 			return fmt.Errorf("building the backup controllers: %w", err)
@@ -191,6 +196,13 @@ func (s *second) velero() error {
 	registry := process.NewRegistry(s.settings.config.PluginDir, s.log, s.log.Level)
 	if err := registry.DiscoverPlugins(); err != nil {
 		return fmt.Errorf("looking for plugins in %s: %w", s.settings.config.PluginDir, err)
+	}
+	s.deleteActions = func() []string {
+		var names []string
+		for _, plugin := range registry.List(common.PluginKindDeleteItemAction) {
+			names = append(names, plugin.Name)
+		}
+		return names
 	}
 	s.plugins = func(log logrus.FieldLogger) clientmgmt.Manager {
 		return clientmgmt.NewManager(log, s.log.Level, registry)
