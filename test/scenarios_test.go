@@ -30,6 +30,7 @@ var short = []string{
 	"api-restart",
 	"bad-flag",
 	"breaker-two-drivers",
+	"data-mover",
 	"hang-short",
 	"missing-class",
 	"missing-container-hook",

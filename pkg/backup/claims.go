@@ -7,6 +7,7 @@ import (
 	"context"
 	"sync"
 
+	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -23,7 +24,7 @@ type claims struct {
 
 	mu     sync.Mutex
 	byName map[types.NamespacedName]*claim
-	// bySnapshot finds the claims whose snapshots were taken by their VolumeSnapshots.
+	// bySnapshot finds the claims whose snapshots are cut by their VolumeSnapshots.
 	bySnapshot map[types.NamespacedName]*claim
 	order      []*claim
 	// inTarball has the snapshots whose objects were written.
@@ -93,11 +94,15 @@ func (c *claims) take(ctx context.Context, priority snapshot.Priority, wanted ..
 	}
 	for i, taken := range c.taker.Take(ctx, requests...) {
 		missing[i].snapshot = taken
-		request := taken.Request()
-		name := types.NamespacedName{Namespace: request.Namespace, Name: snapshot.Name(request.Owner.UID, request.PVCUID)}
-		c.bySnapshot[name] = missing[i]
 	}
 	return futures(wanted)
+}
+
+// named notes which VolumeSnapshot is a claim's. That of a group's member has its name from the snapshot-controller.
+func (c *claims) named(vs *snapshotv1.VolumeSnapshot, claim *claim) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.bySnapshot[types.NamespacedName{Namespace: vs.Namespace, Name: vs.Name}] = claim
 }
 
 // futures returns the snapshots of those claims that have one. The lock is held.

@@ -151,7 +151,8 @@ func TestClaimsThatAreNotSnapshotted(t *testing.T) {
 			claim: func(pvc *corev1.PersistentVolumeClaim, _ *corev1.PersistentVolume) {
 				pvc.Labels = map[string]string{"velero.io/volume-group": "db"}
 			},
-			errors: []any{And(ContainSubstring("volume group"), ContainSubstring("--csi-snapshot-parallelism=0"))},
+			errors: []any{And(ContainSubstring("volume group db"), ContainSubstring("the cluster has no CRD volumegroupsnapshots.groupsnapshot.storage.k8s.io"),
+				ContainSubstring("take the group label off"))},
 		},
 		"a group of which no snapshot is wanted": {
 			backup: func(b *velerov1.Backup) {

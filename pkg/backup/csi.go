@@ -50,10 +50,10 @@ func backUpClaim(ctx context.Context, w *walker, object *unstructured.Unstructur
 	if claim.err != nil {
 		return actionResult{}, claim.err
 	}
+	if claim.plan.Warning != "" {
+		w.log.WithField("namespace", object.GetNamespace()).WithField("name", object.GetName()).Warn(claim.plan.Warning)
+	}
 	if claim.plan.Method != volume.CSISnapshot {
-		if claim.plan.Warning != "" {
-			w.log.WithField("namespace", object.GetNamespace()).WithField("name", object.GetName()).Warn(claim.plan.Warning)
-		}
 		w.volumes.Skip(claim.plan.Volume, claim.plan.Approach, claim.plan.Reason)
 		return actionResult{object: object}, nil
 	}
@@ -67,6 +67,7 @@ func backUpClaim(ctx context.Context, w *walker, object *unstructured.Unstructur
 		return actionResult{}, errors.New(outcome.Lost)
 	}
 	w.volumes.Taken(claim.plan.Volume)
+	w.claims.named(outcome.VolumeSnapshot, claim)
 	if w.mover != nil {
 		return w.moveClaim(ctx, object, claim, outcome)
 	}

@@ -36,6 +36,8 @@ type Taker interface {
 type Settler interface {
 	// Remove asks for the removal of snapshots, the physical ones too.
 	Remove(ctx context.Context, refs ...snapshot.Ref) error
+	// LeaveGroup takes a VolumeSnapshot that is ready out of its group, if it is in one, so that it can be deleted by itself.
+	LeaveGroup(ctx context.Context, namespace, name string) error
 	// Settle waits until the snapshots are gone or ctx ends, and names those that are left.
 	Settle(ctx context.Context, refs ...snapshot.Ref) []snapshot.Leftover
 }

@@ -61,6 +61,16 @@ type taker struct {
 	mu    sync.Mutex
 	calls [][]snapshot.Request
 	open  map[string]*open
+	// unready are those that are cut and not ready, by claim.
+	unready map[string]func()
+}
+
+// becomeReady makes a snapshot ready that neverReady has kept from it.
+func (k *taker) becomeReady(pvc string) {
+	k.mu.Lock()
+	ready := k.unready[pvc]
+	k.mu.Unlock()
+	ready()
 }
 
 // open is a snapshot that isn't decided.
@@ -122,6 +132,11 @@ func (k *taker) create(ctx context.Context, r snapshot.Request, o *open) {
 			Source: snapshotv1.VolumeSnapshotSource{PersistentVolumeClaimName: &r.PVC}, VolumeSnapshotClassName: &r.Class,
 		},
 	}
+	if r.Group != nil { // the snapshot-controller makes and names it
+		o.vs.Name = memberOf(r.PVC)
+		o.vs.Spec.VolumeSnapshotClassName = nil
+		o.vs.Annotations = map[string]string{snapshot.AnnGroup: "group"}
+	}
 	if err := k.c.client.Create(ctx, o.vs.DeepCopy()); err != nil {
 		panic(err)
 	}
@@ -159,7 +174,11 @@ func (k *taker) cut(pvc string) {
 		k.afterCut(&outcome)
 	}
 	o.decide(outcome)
-	if !k.neverReady {
+	if k.neverReady {
+		k.mu.Lock()
+		k.unready[pvc] = o.ready
+		k.mu.Unlock()
+	} else {
 		o.ready()
 	}
 }
@@ -198,7 +217,13 @@ func (k *taker) requests() []snapshot.Request {
 // settler notes what it is asked to remove and to follow, and returns left.
 type settler struct {
 	removed, asked []snapshot.Ref
+	leftGroup      []string
 	left           []snapshot.Leftover
+}
+
+func (s *settler) LeaveGroup(_ context.Context, namespace, name string) error {
+	s.leftGroup = append(s.leftGroup, namespace+"/"+name)
+	return nil
 }
 
 func (s *settler) Remove(_ context.Context, refs ...snapshot.Ref) error {
@@ -344,6 +369,7 @@ func (c *cluster) claims(names ...string) {
 	}
 }
 
+func memberOf(claim string) string   { return "member-of-" + claim }
 func volumeOf(claim string) string   { return "pv-" + claim }
 func contentOf(claim string) string  { return "content-of-" + claim }
 func snapshotOf(claim string) string { return snapshot.Name("backup-uid", types.UID("uid-of-"+claim)) }

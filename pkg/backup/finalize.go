@@ -27,6 +27,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/velero-clipper/clipper/pkg/snapshot"
 )
 
 const (
@@ -42,14 +44,20 @@ const (
 type Finalizer struct {
 	velerobackup.Backupper
 	client client.Client
+	groups GroupLeaver
 
 	mu    sync.Mutex
 	notes map[types.UID][]*unstructured.Unstructured
 }
 
+// GroupLeaver takes VolumeSnapshots out of their groups; snapshot.Remover is one.
+type GroupLeaver interface {
+	LeaveGroup(ctx context.Context, namespace, name string) error
+}
+
 // NewFinalizer returns a Finalizer that looks through Velero's backupper.
-func NewFinalizer(backupper velerobackup.Backupper, c client.Client) *Finalizer {
-	return &Finalizer{Backupper: backupper, client: c, notes: map[types.UID][]*unstructured.Unstructured{}}
+func NewFinalizer(backupper velerobackup.Backupper, c client.Client, groups GroupLeaver) *Finalizer {
+	return &Finalizer{Backupper: backupper, client: c, groups: groups, notes: map[types.UID][]*unstructured.Unstructured{}}
 }
 
 // FinalizeBackup implements Velero's Backupper.
@@ -129,7 +137,10 @@ func (f *Finalizer) release(object *unstructured.Unstructured) error {
 	if err := f.delete(ctx, vs); err != nil {
 		return fmt.Errorf("deleting VolumeSnapshot %s/%s: %w", vs.Namespace, vs.Name, err)
 	}
-	return nil
+	if object.GetAnnotations()[snapshot.AnnGroup] == "" {
+		return nil
+	}
+	return f.groups.LeaveGroup(ctx, vs.Namespace, vs.Name)
 }
 
 // delete deletes an object that may be gone already.

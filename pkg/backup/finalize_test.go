@@ -32,6 +32,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/velero-clipper/clipper/pkg/backup"
+	"github.com/velero-clipper/clipper/pkg/snapshot"
 )
 
 // look stands in for Velero's backupper: it hands each snapshot of a backup to the actions.
@@ -135,7 +136,7 @@ func newFinalizing(c *cluster, snapshots map[string][]*snapshotv1.VolumeSnapshot
 			return w.Delete(ctx, object, opts...)
 		},
 	}).Build()
-	f.finalizer = backup.NewFinalizer(f.look, c.client)
+	f.finalizer = backup.NewFinalizer(f.look, c.client, c.settler)
 	return f
 }
 
@@ -186,6 +187,17 @@ func TestSnapshotsAreReleasedWhenTheirBackupIsFinalized(t *testing.T) {
 		c.Expect(c.events.all()).To(Equal([]string{"retain content-of-a", "delete content-of-a", "delete a"}), "the physical snapshot stays")
 		c.Expect(f.left()).To(ConsistOf("b", "content-of-b"))
 		c.Expect(c.warnings()).To(BeEmpty())
+	})
+}
+
+func TestAMemberOfAGroupLeavesItWhenItIsReleased(t *testing.T) { // 310
+	inCluster(t, func(c *cluster) {
+		member := bound("member")
+		member.Annotations = map[string]string{snapshot.AnnGroup: "group"}
+		f := newFinalizing(c, map[string][]*snapshotv1.VolumeSnapshot{"nightly": {member, bound("alone")}})
+		c.Expect(f.finalize("nightly")).To(Succeed())
+		c.Expect(c.settler.leftGroup).To(Equal([]string{"app/member"}))
+		c.Expect(f.left()).To(BeEmpty())
 	})
 }
 
@@ -305,7 +317,7 @@ func TestOnlyTheSnapshotActionIsReplaced(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		broken := errors.New("the plugin process has died")
 		for _, err := range []error{nil, broken} {
-			plugins := backup.NewFinalizer(nil, nil).WithNotes(func(logrus.FieldLogger) clientmgmt.Manager {
+			plugins := backup.NewFinalizer(nil, nil, nil).WithNotes(func(logrus.FieldLogger) clientmgmt.Manager {
 				return actionManager{actions: c.builtInActions(), err: err}
 			})(c.logger)
 			actions, got := plugins.GetBackupItemActionsV2()

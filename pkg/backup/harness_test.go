@@ -104,7 +104,7 @@ func newCluster(t *testing.T) *cluster {
 	features.NewFeatureFlagSet(velerov1.CSIFeatureFlag)
 	t.Cleanup(func() { features.NewFeatureFlagSet() })
 	c.logger, c.log = logrustest.NewNullLogger()
-	c.taker = &taker{c: c, open: map[string]*open{}}
+	c.taker = &taker{c: c, open: map[string]*open{}, unready: map[string]func(){}}
 	c.executor = &executor{events: c.events}
 	c.settler = &settler{}
 	c.serve()

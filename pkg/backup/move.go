@@ -24,7 +24,11 @@ import (
 // When it can't be asked the snapshot is of no use and is removed. The claim is in the backup without its data, and the error
 // line makes the backup PartiallyFailed (286).
 func (w *walker) moveClaim(ctx context.Context, object *unstructured.Unstructured, claim *claim, outcome snapshot.Outcome) (actionResult, error) {
-	upload, err := w.submitUpload(ctx, object, outcome)
+	err := w.freeOfGroup(ctx, claim)
+	var upload *velerov2alpha1.DataUpload
+	if err == nil {
+		upload, err = w.submitUpload(ctx, object, outcome)
+	}
 	if err != nil {
 		log := w.log.WithField("namespace", object.GetNamespace()).WithField("name", object.GetName())
 		log.WithError(err).Error("The claim's data can't be moved, so it is in the backup without it")
@@ -44,6 +48,25 @@ func (w *walker) moveClaim(ctx context.Context, object *unstructured.Unstructure
 		operationID: w.mover.OperationID(object),
 		postItems:   []velero.ResourceIdentifier{w.mover.Identifier(upload)},
 	}, nil
+}
+
+// freeOfGroup takes a claim's snapshot out of its group: a data mover deletes each snapshot by itself, which a member doesn't let
+// happen. That has to wait until it is ready.
+func (w *walker) freeOfGroup(ctx context.Context, claim *claim) error {
+	if claim.plan.Request.Group == nil {
+		return nil
+	}
+	limit := w.deps.Clock.NewTimer(claim.plan.Request.Timeout)
+	defer limit.Stop()
+	select {
+	case <-claim.snapshot.Ready():
+	case <-limit.C():
+		return fmt.Errorf("its snapshot, one of a volume group, was not ready for use within %s", claim.plan.Request.Timeout)
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	vs := claim.snapshot.Outcome().VolumeSnapshot
+	return w.deps.Settler.LeaveGroup(ctx, vs.Namespace, vs.Name)
 }
 
 // submitUpload creates the DataUpload. Its name is made by the API server, so before a second try it is looked for: the first one

@@ -9,6 +9,7 @@ import (
 
 	"github.com/vmware-tanzu/velero/pkg/kuberesource"
 	"github.com/vmware-tanzu/velero/pkg/util/boolptr"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/velero-clipper/clipper/internal/velero"
 	"github.com/velero-clipper/clipper/pkg/backup/filter"
@@ -75,6 +76,10 @@ func (r *run) resolveVolumes() error {
 		Objects: r.objects,
 		Decider: r.helper,
 		Mover:   r.mover,
+		GroupVersion: func() (string, error) {
+			gvr, _, err := r.deps.Discovery.ResourceFor(schema.GroupVersionResource{Group: snapshot.GroupAPI, Resource: snapshot.GroupResource})
+			return gvr.Version, err
+		},
 	}
 	r.native.Decider = r.helper
 	if r.request.Policies != nil {

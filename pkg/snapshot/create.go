@@ -51,13 +51,16 @@ func Name(owner, pvc types.UID) string {
 func validate(r Request) error {
 	missing := map[string]bool{
 		"Owner.Name": r.Owner.Name == "", "Owner.UID": r.Owner.UID == "", "Namespace": r.Namespace == "", "PVC": r.PVC == "",
-		"PVCUID": r.PVCUID == "", "Driver": r.Driver == "", "Class": r.Class == "", "Timeout": r.Timeout <= 0,
+		"PVCUID": r.PVCUID == "", "Driver": r.Driver == "", "Class": r.Class == "" && r.Group == nil, "Timeout": r.Timeout <= 0,
 	}
 	var errs []error
 	for _, field := range []string{"Owner.Name", "Owner.UID", "Namespace", "PVC", "PVCUID", "Driver", "Class", "Timeout"} {
 		if missing[field] {
 			errs = append(errs, fmt.Errorf("%s is missing", field))
 		}
+	}
+	if g := r.Group; g != nil && (g.LabelKey == "" || g.Name == "" || g.Version == "" || g.Class == "" || g.VolumeHandle == "") {
+		errs = append(errs, errors.New("Group is incomplete"))
 	}
 	return errors.Join(errs...)
 }
@@ -100,6 +103,8 @@ type creation struct {
 	// refused: trying again can't help, and this try made nothing. Without it an error leaves open whether the object
 	// was created.
 	refused bool
+	// reason of a refusal; the default is ReasonCreateRefused.
+	reason Reason
 	// foreign: an object of that name exists that isn't ours.
 	foreign bool
 }

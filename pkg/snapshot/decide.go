@@ -4,6 +4,7 @@
 package snapshot
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -35,7 +36,7 @@ func (l *loop) created(e *entry, answer creation) {
 	case answer.vs != nil:
 		l.exists(e, answer.vs)
 	case answer.refused:
-		l.fail(e, ReasonCreateRefused, e.subject()+": "+answer.err.Error())
+		l.fail(e, cmp.Or(answer.reason, ReasonCreateRefused), e.subject()+": "+answer.err.Error())
 	default:
 		e.lastCreateError = answer.err.Error()
 		l.opts.Logger.WithError(answer.err).WithFields(e.fields()).Debug("Creating a VolumeSnapshot failed, trying again")
@@ -332,6 +333,9 @@ func (l *loop) fail(e *entry, reason Reason, message string) {
 	l.observe(EventFailed, e, message)
 	if !e.calling { // else its answer must come first
 		l.remove(e)
+	}
+	if e.op != nil {
+		e.op.lose()
 	}
 }
 

@@ -20,6 +20,8 @@
 //   - next (schedule.go) is the pure function that says which queued requests may start now.
 //   - Tracker (tracker.go, lookup.go) follows VolumeSnapshots and VolumeSnapshotContents through shared informers and
 //     wakes those who wait. source.go and poller.go are how it lists and watches, with and without permission to watch.
+//   - groups (group.go, groupop.go, groupleave.go) takes the snapshots of several claims at one moment, as one VolumeGroupSnapshot, and takes the
+//     group apart again.
 //   - Judge (judge.go) is the one-method interface that gives a verdict on an error seen while a snapshot isn't cut.
 //   - Remover (remover.go, settle.go, follow.go) deletes snapshots and follows the deletion until the objects are gone.
 //   - Sweeper (sweep.go, named.go) finds what is left over of dead servers and failed backups, and finishes or names it.

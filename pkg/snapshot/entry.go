@@ -43,6 +43,8 @@ type entry struct {
 	state   state
 
 	sub *subscription
+	// op takes the entry's group; nil for one that is taken alone, and when the group is there.
+	op *groupOp
 	// dirty: a look at the tracker's cache is already in the inbox.
 	dirty atomic.Bool
 

@@ -71,7 +71,8 @@ var ourName = regexp.MustCompile(`^velero-[0-9a-f]{32}$`)
 func isTaken(vs *snapshotv1.VolumeSnapshot, namespace string) bool {
 	owner, pvc := vs.Labels[velerov1.BackupUIDLabel], vs.Labels[velerov1.PVCUIDLabel]
 	_, restored := vs.Labels[velerov1.RestoreNameLabel]
-	return owner != "" && pvc != "" && !restored && vs.Name == Name(types.UID(owner), types.UID(pvc)) &&
+	named := vs.Name == Name(types.UID(owner), types.UID(pvc)) || vs.Annotations[AnnGroup] != ""
+	return owner != "" && pvc != "" && !restored && named &&
 		ptr.Deref(vs.Spec.Source.PersistentVolumeClaimName, "") != "" &&
 		namespace != "" && vs.Annotations[AnnInstallation] == namespace
 }

@@ -42,14 +42,21 @@ type loop struct {
 	pending bool
 
 	creating, removing int
-	removals           []*entry
+	groups             *groups
+	// gathering are the groups whose members start in this round; grouping counts those that are being taken.
+	gathering []*groupOp
+	grouping  int
+	removals  []*entry
 	// work is the context of all API requests; it outlives Start's by the grace time.
 	work  context.Context
 	group errgroup.Group
 }
 
 func newLoop(t *Taker) *loop {
-	return &loop{Taker: t, drivers: map[string]*driver{}, turns: map[types.UID]uint64{}}
+	return &loop{Taker: t, drivers: map[string]*driver{}, turns: map[types.UID]uint64{}, groups: &groups{
+		api: t.opts.Groups, client: t.client, tracker: t.tracker, clock: t.opts.Clock, log: t.opts.Logger, judge: t.opts.Judge,
+		retry: t.opts.Remover.retry,
+	}}
 }
 
 func (l *loop) now() time.Time { return l.opts.Clock.Now() }
@@ -118,12 +125,12 @@ func (l *loop) shutdown() {
 	}
 	grace := l.opts.Clock.NewTimer(l.opts.ShutdownGrace)
 	defer grace.Stop()
-	for l.creating+l.removing+len(l.removals) > 0 {
+	for l.creating+l.grouping+l.removing+len(l.removals) > 0 {
 		select {
 		case <-l.inbox.signal:
 			l.drain()
 		case <-grace.C():
-			l.opts.Logger.Warnf("Shutting down with %d snapshots still to be removed", l.creating+l.removing+len(l.removals))
+			l.opts.Logger.Warnf("Shutting down with %d snapshots still to be removed", l.creating+l.grouping+l.removing+len(l.removals))
 			return
 		}
 	}
@@ -172,6 +179,7 @@ func (l *loop) abandon(entries []*entry, cause error) {
 
 // dispatch starts what may start: first the next tries of what is in flight already, then from the queue.
 func (l *loop) dispatch() {
+	defer l.takeGroups()
 	l.entries = slices.DeleteFunc(l.entries, func(e *entry) bool { return !e.state.undecided() })
 	if len(l.entries) == 0 {
 		clear(l.turns)
@@ -245,14 +253,7 @@ func (l *loop) start(e *entry) {
 	l.turn++
 	l.turns[e.request.Owner.UID] = l.turn
 	e.driver.begin(now)
-	e.sub = l.tracker.subscribe(e.key, func() {
-		if e.dirty.CompareAndSwap(false, true) {
-			l.inbox.put(func(l *loop) {
-				e.dirty.Store(false)
-				l.examine(e)
-			})
-		}
-	})
+	l.subscribe(e)
 	e.leaves = true
 	l.create(e)
 	e.driver.pace.started(now, e.driver.inFlight)
@@ -262,7 +263,23 @@ func (l *loop) start(e *entry) {
 	e.snap.update(func(o *Outcome) { o.Phase, o.VolumeSnapshot = Cutting, desired(e.request) })
 }
 
+// subscribe has an entry examined whenever its objects change.
+func (l *loop) subscribe(e *entry) {
+	e.sub = l.tracker.subscribe(e.key, func() {
+		if e.dirty.CompareAndSwap(false, true) {
+			l.inbox.put(func(l *loop) {
+				e.dirty.Store(false)
+				l.examine(e)
+			})
+		}
+	})
+}
+
 func (l *loop) create(e *entry) {
+	if e.request.Group != nil {
+		l.joinGroup(e)
+		return
+	}
 	l.setState(e, creating)
 	l.creating++
 	e.calling = true

@@ -22,8 +22,8 @@ func (e *entry) subject() string {
 // timedOut words the end of a snapshot's own timeout.
 func (e *entry) timedOut() string {
 	if e.state != cutting {
-		return fmt.Sprintf("%s: VolumeSnapshot %s could not be created within %s%s",
-			e.subject(), e.key, seconds(e.request.Timeout), because(e.lastCreateError))
+		return fmt.Sprintf("%s: %s could not be created within %s%s",
+			e.subject(), describe(e.request, e.key), seconds(e.request.Timeout), because(e.lastCreateError))
 	}
 	text := fmt.Sprintf("%s: VolumeSnapshot %s was not cut by CSI driver %s within %s", e.subject(), e.key, e.request.Driver, seconds(e.request.Timeout))
 	switch {

@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 )
@@ -52,6 +53,8 @@ type RemoverOptions struct {
 	Clock clock.WithTicker
 	// Logger; the default is logrus's standard logger.
 	Logger logrus.FieldLogger
+	// Groups reaches the API of VolumeGroupSnapshots; without it they are left when their last member is removed.
+	Groups dynamic.Interface
 }
 
 // Remover removes snapshots: Remove asks for it, Settle follows it for as long as somebody waits, and what the Taker removes is
@@ -62,6 +65,7 @@ type Remover struct {
 	tracker *Tracker
 	clock   clock.WithTicker
 	log     logrus.FieldLogger
+	groups  *groups
 
 	// toFollow has refs whose removal was asked for and that nobody waits for.
 	toFollow *mailbox[Ref]
@@ -81,10 +85,20 @@ func NewRemover(client Client, tracker *Tracker, opts RemoverOptions) *Remover {
 	if opts.Logger == nil {
 		opts.Logger = logrus.StandardLogger()
 	}
-	return &Remover{
+	r := &Remover{
 		client: client, tracker: tracker, clock: opts.Clock, log: opts.Logger,
 		toFollow: newMailbox[Ref](), pending: map[types.NamespacedName]int{}, followed: map[followKey]bool{},
 	}
+	r.groups = &groups{
+		api: opts.Groups, client: client, tracker: tracker, clock: opts.Clock, log: opts.Logger, judge: PatientJudge, retry: r.retry,
+	}
+	return r
+}
+
+// LeaveGroup takes a VolumeSnapshot out of its group, if it is in one, so that it can be deleted by itself. It must be ready, or
+// its deletion must have been asked for.
+func (r *Remover) LeaveGroup(ctx context.Context, namespace, name string) error {
+	return r.groups.leave(ctx, types.NamespacedName{Namespace: namespace, Name: name})
 }
 
 // pend announces a removal, so that Settle doesn't take the time before it for its end. The function returned says that
@@ -148,11 +162,21 @@ func (r *Remover) remove(ctx context.Context, ref Ref) error {
 	if err := r.makeFollow(ctx, content); err != nil {
 		return err
 	}
+	member := r.isGroupMember(ref)
 	gone, err := r.deleteSnapshot(ctx, ref)
+	if err == nil && !gone && member {
+		err = r.groups.leave(ctx, ref.key())
+	}
 	if err != nil || !gone || content == nil {
 		return err
 	}
 	return r.deleteOrphan(ctx, content)
+}
+
+// isGroupMember says whether a VolumeSnapshot was taken in a group. Without being taken out of it it would not go.
+func (r *Remover) isGroupMember(ref Ref) bool {
+	vs, _ := r.tracker.look(ref.key(), ref.UID)
+	return vs != nil && groupOf(vs) != nil
 }
 
 // findContent finds the content in the cache, and asks the API only where the cache can't know.

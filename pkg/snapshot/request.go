@@ -47,8 +47,10 @@ type Request struct {
 	PVCUID types.UID
 	// Driver is the CSI driver of the volume, as in pv.spec.csi.driver; required.
 	Driver string
-	// Class is the VolumeSnapshotClass to use; required.
+	// Class is the VolumeSnapshotClass to use; required without a Group.
 	Class string
+	// Group, if not nil, has the snapshot taken as a member of a group.
+	Group *Group
 	// StorageClass of the claim; for error rules and messages only.
 	StorageClass string
 	// Labels and Annotations for the VolumeSnapshot, beside those that the Taker adds itself.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/utils/clock"
 )
 
@@ -25,6 +26,8 @@ type TakerOptions struct {
 	Logger logrus.FieldLogger
 	// Judge gives a verdict on errors; the default is PatientJudge.
 	Judge Judge
+	// Groups reaches the API of VolumeGroupSnapshots; without it requests with a Group fail.
+	Groups dynamic.Interface
 	// Remover removes what failed; the default is one with the Taker's client, tracker, clock and logger.
 	Remover *Remover
 	// Metrics; the default is a set of its own. Taker.Metrics returns it for registration.
@@ -99,7 +102,7 @@ func NewTaker(client Client, tracker *Tracker, opts TakerOptions) *Taker {
 		opts.ShutdownGrace = 10 * time.Second
 	}
 	if opts.Remover == nil {
-		opts.Remover = NewRemover(client, tracker, RemoverOptions{Clock: opts.Clock, Logger: opts.Logger})
+		opts.Remover = NewRemover(client, tracker, RemoverOptions{Clock: opts.Clock, Logger: opts.Logger, Groups: opts.Groups})
 	}
 	return &Taker{client: client, tracker: tracker, opts: opts, inbox: newMailbox[func(*loop)]()}
 }

@@ -12,6 +12,7 @@
 //
 //   - Planner (planner.go) turns a claim into a Plan: the method, and for a CSI snapshot the request for it. Plans are
 //     made before anything is frozen, so that a wrong snapshot class is found while the application is still running.
+//   - group.go is about claims that are snapshotted together, as a volume group.
 //   - policy.go asks what the backup's spec and its volume policies want, and why no snapshot.
 //   - Objects (objects.go) knows each volume, claim and snapshot class once per backup, whoever asks.
 //   - Describe* (describe.go) put what a cut snapshot tells into the claim, the VolumeSnapshot and its content, the way

@@ -16,8 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
-
 	"github.com/velero-clipper/clipper/pkg/snapshot"
 )
 
@@ -54,7 +52,7 @@ type Plan struct {
 	// Approach and Reason say why the volume is skipped, when Method is Skipped.
 	Approach Approach
 	Reason   string
-	// Warning, if not empty, is for the backup's log: a skip that the user should know of.
+	// Warning, if not empty, is for the backup's log: a skip, or one of a claim's group, that the user should know of.
 	Warning string
 	// Volume is the claim's PersistentVolume name; empty for an unbound claim.
 	Volume string
@@ -72,6 +70,10 @@ type Planner struct {
 	Decider Decider
 	// Mover moves the snapshots' data to the backup storage location; nil when they stay where they are.
 	Mover *Mover
+	// GroupVersion returns the version of the API groupsnapshot.storage.k8s.io that the cluster serves, or why there is none.
+	GroupVersion func() (string, error)
+
+	groups volumeGroups
 }
 
 // Plan decides for one claim. An error means that the claim can't be protected as asked; it names the claim, the cause
@@ -112,34 +114,37 @@ func (p *Planner) unboundPlan(claim *unstructured.Unstructured, pvc *corev1.Pers
 
 // csiPlan makes the request for a CSI volume; other volumes are skipped.
 func (p *Planner) csiPlan(ctx context.Context, pvc *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume) (Plan, error) {
-	name := pvc.Namespace + "/" + pvc.Name
 	if pv.Spec.CSI == nil {
 		return Plan{
 			Method: Skipped, Volume: pv.Name, Approach: ApproachCSI, Reason: "the volume isn't provided by a CSI driver",
 		}, nil
 	}
-	// Only a volume that would be snapshotted can ask for being snapshotted with its group (302).
-	if group := pvc.Labels[p.Backup.Spec.VolumeGroupSnapshotLabelKey]; p.Backup.Spec.VolumeGroupSnapshotLabelKey != "" && group != "" {
-		return Plan{}, fmt.Errorf("claim %s belongs to volume group %q (label %s): group snapshots aren't available with the parallel engine yet; "+
-			"remove the label, or run the server with --csi-snapshot-parallelism=0", name, group, p.Backup.Spec.VolumeGroupSnapshotLabelKey)
-	}
 	if err := p.Mover.check(ctx, pvc); err != nil {
 		return Plan{}, err
 	}
-	class, err := p.class(ctx, pvc, pv.Spec.CSI.Driver)
+	// Only a volume that would be snapshotted can ask for being snapshotted with its group (302).
+	group, warning, err := p.group(ctx, pvc, pv)
 	if err != nil {
 		return Plan{}, err
 	}
+	var class string
+	if group == nil { // else the group has one
+		if class, err = p.class(ctx, pvc, pv.Spec.CSI.Driver); err != nil {
+			return Plan{}, err
+		}
+	}
 	return Plan{
-		Method: CSISnapshot,
-		Volume: pv.Name,
+		Method:  CSISnapshot,
+		Volume:  pv.Name,
+		Warning: warning,
 		Request: snapshot.Request{
 			Owner:        p.Owner,
 			Namespace:    pvc.Namespace,
 			PVC:          pvc.Name,
 			PVCUID:       pvc.UID,
 			Driver:       pv.Spec.CSI.Driver,
-			Class:        class.Name,
+			Class:        class,
+			Group:        group,
 			StorageClass: storageClassOf(pvc),
 			Labels:       snapshotLabels(pvc),
 			Annotations:  p.Mover.annotations(),
@@ -151,27 +156,27 @@ func (p *Planner) csiPlan(ctx context.Context, pvc *corev1.PersistentVolumeClaim
 // class picks the VolumeSnapshotClass: the claim's annotation, else the backup's, else the class with Velero's label,
 // else the driver's default, else its only one (BEHAVIOURS 276). An explicit choice that can't be honoured is an error:
 // another class in its place would be a surprise at restore (field case F24).
-func (p *Planner) class(ctx context.Context, pvc *corev1.PersistentVolumeClaim, driver string) (*snapshotv1.VolumeSnapshotClass, error) {
+func (p *Planner) class(ctx context.Context, pvc *corev1.PersistentVolumeClaim, driver string) (string, error) {
 	classes, err := p.Objects.SnapshotClasses(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("choosing a VolumeSnapshotClass for claim %s/%s: %w", pvc.Namespace, pvc.Name, err)
+		return "", fmt.Errorf("choosing a VolumeSnapshotClass for claim %s/%s: %w", pvc.Namespace, pvc.Name, err)
 	}
 	class, err := veleroutil.GetVolumeSnapshotClassFromPVCAnnotationsForDriver(pvc, driver, classes)
 	if err == nil && class == nil {
 		class, err = veleroutil.GetVolumeSnapshotClassFromBackupAnnotationsForDriver(p.Backup, driver, classes)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("claim %s/%s: %w; correct or remove the annotation", pvc.Namespace, pvc.Name, err)
+		return "", fmt.Errorf("claim %s/%s: %w; correct or remove the annotation", pvc.Namespace, pvc.Name, err)
 	}
 	if class != nil {
-		return class, nil
+		return class.Name, nil
 	}
 	class, err = veleroutil.GetVolumeSnapshotClassForStorageClass(driver, classes)
 	if err != nil || class == nil {
-		return nil, fmt.Errorf("claim %s/%s: no VolumeSnapshotClass can be chosen for CSI driver %s; create one whose driver is %s, "+
+		return "", fmt.Errorf("claim %s/%s: no VolumeSnapshotClass can be chosen for CSI driver %s; create one whose driver is %s, "+
 			"and if there are several put the label %s on the one to use", pvc.Namespace, pvc.Name, driver, driver, velerov1.VolumeSnapshotClassSelectorLabel)
 	}
-	return class, nil
+	return class.Name, nil
 }
 
 // snapshotLabels returns the labels that a VolumeSnapshot takes over from its claim (BEHAVIOURS 277), without those

@@ -46,6 +46,19 @@ func (d decider) GetActionParameters(object runtime.Unstructured, gr schema.Grou
 	return true, d.action, nil, d.actionErr
 }
 
+// refusingOne answers no for one claim.
+type refusingOne struct {
+	decider
+	claim string
+}
+
+func (r refusingOne) ShouldPerformSnapshot(object runtime.Unstructured, gr schema.GroupResource) (bool, error) {
+	if name, _, _ := unstructured.NestedString(object.UnstructuredContent(), "metadata", "name"); name == r.claim {
+		return false, nil
+	}
+	return r.decider.ShouldPerformSnapshot(object, gr)
+}
+
 // scene is a claim with its volume, and the cluster round it.
 type scene struct {
 	backup  *velerov1.Backup
@@ -53,6 +66,13 @@ type scene struct {
 	volume  *corev1.PersistentVolume
 	classes []*snapshotv1.VolumeSnapshotClass
 	decider decider
+
+	groupVersion string
+	groupErr     error
+	groupClasses []*unstructured.Unstructured
+	others       []runtime.Object
+	// refuse is a claim of which no snapshot is wanted.
+	refuse string
 }
 
 func newScene() *scene {
@@ -61,9 +81,10 @@ func newScene() *scene {
 			VolumeGroupSnapshotLabelKey("velero.io/volume-group").Result(),
 		claim: builder.ForPersistentVolumeClaim("app", "data").ObjectMeta(builder.WithUID("uid-of-data")).VolumeName("pv").
 			StorageClass("standard").Phase(corev1.ClaimBound).Result(),
-		volume:  builder.ForPersistentVolume("pv").ClaimRef("app", "data").CSI(driver, "disk").Result(),
-		classes: []*snapshotv1.VolumeSnapshotClass{class("fast", driver)},
-		decider: decider{yes: true},
+		volume:   builder.ForPersistentVolume("pv").ClaimRef("app", "data").CSI(driver, "disk").Result(),
+		classes:  []*snapshotv1.VolumeSnapshotClass{class("fast", driver)},
+		decider:  decider{yes: true},
+		groupErr: errors.New("no match"),
 	}
 }
 
@@ -76,12 +97,17 @@ func (s *scene) plan(t *testing.T) (volume.Plan, error) {
 	if s.volume != nil {
 		objects = append(objects, s.volume)
 	}
+	for _, class := range s.groupClasses {
+		objects = append(objects, class)
+	}
+	objects = append(append(objects, s.others...), s.claim)
 	for _, class := range s.classes {
 		objects = append(objects, class)
 	}
 	planner := &volume.Planner{
 		Backup: s.backup, Owner: snapshot.Owner{Name: "nightly", UID: "backup-uid", Limit: 3},
-		Objects: volume.NewObjects(newClient(t, objects...)), Decider: s.decider,
+		Objects: volume.NewObjects(newClient(t, objects...)), Decider: refusingOne{s.decider, s.refuse},
+		GroupVersion: func() (string, error) { return s.groupVersion, s.groupErr },
 	}
 	return planner.Plan(t.Context(), toUnstructured(t, s.claim))
 }
@@ -262,7 +288,7 @@ func TestClaimsThatCannotBePlanned(t *testing.T) {
 		},
 		"a group": {
 			change:    func(s *scene) { s.claim.Labels = map[string]string{"velero.io/volume-group": "db"} },
-			complains: []string{"app/data", "db", "velero.io/volume-group", "--csi-snapshot-parallelism=0"},
+			complains: []string{"app/data", "db", "velero.io/volume-group", "no CRD volumegroupsnapshots.groupsnapshot.storage.k8s.io", "take the group label off"},
 		},
 	}
 	for name, test := range cases {

@@ -163,7 +163,7 @@ func (s *second) finalizer(tracker velerocontroller.BackupTracker) (reconciler, 
 	if err != nil {
 		return nil, err
 	}
-	finalizer := backup.NewFinalizer(backupper, s.uncached)
+	finalizer := backup.NewFinalizer(backupper, s.uncached, s.snapshots.remover)
 	return velerocontroller.NewBackupFinalizerReconciler(
 		s.mgr.GetClient(),
 		s.uncached,

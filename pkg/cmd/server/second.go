@@ -228,14 +228,14 @@ func (s *second) snapshotting() error {
 	}
 	log := s.log.WithField("component", "snapshots")
 	tracker := snapshot.NewTracker(snapshotClient, snapshot.TrackerOptions{Clock: clock.RealClock{}, Logger: log})
-	remover := snapshot.NewRemover(snapshotClient, tracker, snapshot.RemoverOptions{Clock: clock.RealClock{}, Logger: log})
+	remover := snapshot.NewRemover(snapshotClient, tracker, snapshot.RemoverOptions{Clock: clock.RealClock{}, Logger: log, Groups: s.dynamic})
 	judge, err := s.errorRules(log)
 	if err != nil {
 		return err
 	}
 	taker := snapshot.NewTaker(snapshotClient, tracker, snapshot.TakerOptions{
 		Parallelism: s.settings.parallelism, DriverLimits: s.settings.driverLimits, Clock: clock.RealClock{}, Logger: log,
-		Remover: remover, Judge: judge,
+		Remover: remover, Judge: judge, Groups: s.dynamic,
 	})
 	if err := s.metrics.registry.Register(taker.Metrics()); err != nil {
 		return fmt.Errorf("registering the snapshot metrics: %w", err)
