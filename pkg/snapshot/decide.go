@@ -76,14 +76,15 @@ func (l *loop) overdue(e *entry) {
 	l.giveUp(stalled)
 }
 
-// stalled are the entries of a driver that has had something in flight and cut nothing for as long as their timeout.
+// stalled are the entries of a driver that has had something in flight and cut nothing for as long as their timeout, and that
+// have waited for it that long themselves: what was asked for a moment ago has a chance of its own.
 func (l *loop) stalled(d *driver) []*entry {
 	if d.inFlight == 0 {
 		return nil
 	}
 	var found []*entry
 	for _, e := range l.entries {
-		if e.driver == d && e.state.undecided() && !l.now().Before(d.since.Add(e.request.Timeout)) {
+		if e.driver == d && e.state.undecided() && !l.now().Before(e.hopeless()) {
 			found = append(found, e)
 		}
 	}
@@ -124,7 +125,7 @@ func (l *loop) nextLook(d *driver) time.Time {
 		return earliest
 	}
 	for _, e := range l.entries {
-		at := d.since.Add(e.request.Timeout)
+		at := e.hopeless()
 		if e.driver == d && e.state.undecided() && (earliest.IsZero() || at.Before(earliest)) {
 			earliest = at
 		}

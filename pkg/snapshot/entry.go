@@ -48,6 +48,8 @@ type entry struct {
 	// dirty: a look at the tracker's cache is already in the inbox.
 	dirty atomic.Bool
 
+	// asked is when the request was taken in.
+	asked time.Time
 	// uid is known once the VolumeSnapshot is created, contentUID once its content was seen.
 	uid, contentUID types.UID
 	created         time.Time
@@ -85,7 +87,7 @@ type group struct {
 func newEntry(s *Snapshot) *entry {
 	r := s.request
 	return &entry{
-		snap: s, request: r,
+		snap: s, request: r, asked: s.outcome.Queued,
 		key: types.NamespacedName{Namespace: r.Namespace, Name: Name(r.Owner.UID, r.PVCUID)},
 	}
 }
@@ -96,6 +98,15 @@ func (e *entry) ref() Ref {
 		ref.ContentName = content.Name
 	}
 	return ref
+}
+
+// hopeless is when the entry is given up unless its driver cuts something before.
+func (e *entry) hopeless() time.Time {
+	since := e.asked
+	if e.driver.since.After(since) {
+		since = e.driver.since
+	}
+	return since.Add(e.request.Timeout)
 }
 
 func (e *entry) candidate() candidate {

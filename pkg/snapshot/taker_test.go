@@ -302,3 +302,20 @@ func TestRepeatedAndReorderedEvents(t *testing.T) {
 		h.Expect(h.api.asked("delete volumesnapshots")).To(BeZero())
 	})
 }
+
+func TestWhatWasAskedForAMomentAgoIsNotGivenUpWithTheRest(t *testing.T) {
+	inBubble(t, parallelism("2"), func(a *api) {
+		a.onCreate = func(key types.NamespacedName) {
+			if key != keyOf(request(0)) {
+				time.AfterFunc(2*time.Second, func() { a.cut(key) })
+			}
+		}
+	}, func(h *harness) {
+		hung := h.taker.Take(h.ctx, request(0))[0]
+		h.pass(testTimeout - time.Second)
+		fresh := h.taker.Take(h.ctx, requests(4, ofOwner("other"))[1:]...)
+		h.Expect(Wait(h.ctx, append(fresh, hung)...)).To(Succeed())
+		h.Expect(reasons(fresh)).To(Equal(map[string]int{"Cut": 3}))
+		h.Expect(hung.Outcome().Reason).To(Equal(ReasonTimedOut))
+	})
+}
