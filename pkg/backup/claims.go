@@ -105,6 +105,20 @@ func (c *claims) named(vs *snapshotv1.VolumeSnapshot, claim *claim) {
 	c.bySnapshot[types.NamespacedName{Namespace: vs.Namespace, Name: vs.Name}] = claim
 }
 
+// wanted returns the requests of a block's claims that no snapshot was asked for yet.
+func (c *claims) wanted(block *itemblock.Block) []snapshot.Request {
+	of := c.of(block)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var requests []snapshot.Request
+	for _, claim := range of {
+		if claim.plan.Method == volume.CSISnapshot && claim.err == nil && claim.snapshot == nil {
+			requests = append(requests, claim.plan.Request)
+		}
+	}
+	return requests
+}
+
 // futures returns the snapshots of those claims that have one. The lock is held.
 func futures(of []*claim) []*snapshot.Snapshot {
 	var all []*snapshot.Snapshot

@@ -30,6 +30,8 @@ type Taker interface {
 	Take(ctx context.Context, requests ...snapshot.Request) []*snapshot.Snapshot
 	// AwaitReadiness returns when what is asked for would be created at once, or ctx ends.
 	AwaitReadiness(ctx context.Context)
+	// Reserve waits for room for these snapshots, or until ctx ends. The room is kept until release is called, after Take.
+	Reserve(ctx context.Context, requests ...snapshot.Request) (release func())
 }
 
 // Settler removes snapshots and follows that; snapshot.Remover is one.

@@ -53,6 +53,8 @@ type taker struct {
 	neverReady bool
 	// afterCut, if set, is called with the outcome before it is shown.
 	afterCut func(*snapshot.Outcome)
+	// reserved has how many places were asked for, each time.
+	reserved []int
 	// awaited has, for each time its readiness was awaited, how many events there had been.
 	awaited []int
 	// panics makes Take panic.
@@ -114,6 +116,14 @@ func (k *taker) Take(ctx context.Context, requests ...snapshot.Request) []*snaps
 
 // AwaitReadiness implements backup.Taker.
 func (k *taker) AwaitReadiness(context.Context) { k.awaited = append(k.awaited, len(k.c.events.all())) }
+
+// Reserve implements backup.Taker. There is always room.
+func (k *taker) Reserve(_ context.Context, requests ...snapshot.Request) (release func()) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.reserved = append(k.reserved, len(requests))
+	return func() {}
+}
 
 func (k *taker) create(ctx context.Context, r snapshot.Request, o *open) {
 	k.c.events.add("create " + r.PVC)

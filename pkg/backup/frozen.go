@@ -19,9 +19,11 @@ import (
 )
 
 // protect takes everything of a block that has to be taken while its pods are frozen, and returns when nothing of that goes
-// on any more: CSI snapshots, native snapshots, file-system backups. The walk finds the results.
-func (r *run) protect(ctx context.Context, block *itemblock.Block) {
+// on any more: CSI snapshots, native snapshots, file-system backups. The walk finds the results. asked is called when
+// the CSI snapshots have been asked for.
+func (r *run) protect(ctx context.Context, block *itemblock.Block, asked func()) {
 	taken := r.claims.take(ctx, snapshot.Frozen, r.claims.of(block)...)
+	asked()
 	failed := r.nativeSnapshots(ctx, block) // by the plugins, one after the other, while the CSI snapshots are being cut
 	// Each future is decided when ctx ends, too; waiting for that tells removal apart from a snapshot still to come.
 	_ = snapshot.Wait(context.WithoutCancel(ctx), taken...)

@@ -49,6 +49,9 @@ func (r *run) freezeAndSnapshot(ctx context.Context, block *itemblock.Block) {
 	log := r.log.WithField("block", block.String())
 	pods := r.worthFreezing(r.unvisited(block.Pods()))
 	r.preparePods(ctx, pods)
+	// Room for the snapshots comes first: a pod must not be frozen while those of other backups have all the places.
+	release := r.deps.Taker.Reserve(ctx, r.claims.wanted(block)...)
+	defer release()
 	defer func() {
 		for _, pod := range pods {
 			// What went wrong has been logged; the pod's item is backed up all the same (219).
@@ -63,7 +66,7 @@ func (r *run) freezeAndSnapshot(ctx context.Context, block *itemblock.Block) {
 	if ctx.Err() != nil {
 		return
 	}
-	r.protect(ctx, block)
+	r.protect(ctx, block, release)
 }
 
 // unvisited returns the items that aren't in the backup yet. A pod that another block has brought in is not frozen for

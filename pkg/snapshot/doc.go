@@ -17,13 +17,17 @@
 //   - loop (loop.go, decide.go) is the one goroutine that owns a Taker's state. Everything reaches it as a function in its
 //     mailbox or by its agenda of deadlines. entry.go, driver.go and messages.go are what it works with; create.go makes
 //     one VolumeSnapshot.
-//   - next (schedule.go) is the pure function that says which queued requests may start now.
+//   - next (schedule.go) is the pure function that says which queued requests may start now. pace (pace.go) learns how much a
+//     driver that throttles may be asked; limits.go is what the configuration lets it have. Reserve (reserve.go) makes room
+//     for an application before it is frozen.
 //   - Tracker (tracker.go, lookup.go) follows VolumeSnapshots and VolumeSnapshotContents through shared informers and
-//     wakes those who wait. source.go and poller.go are how it lists and watches, with and without permission to watch.
+//     wakes those who wait; history.go is what it remembers of errors. source.go and poller.go are how it lists and watches, with and without permission to watch.
 //   - groups (group.go, groupop.go, groupleave.go) takes the snapshots of several claims at one moment, as one VolumeGroupSnapshot, and takes the
 //     group apart again.
-//   - Judge (judge.go) is the one-method interface that gives a verdict on an error seen while a snapshot isn't cut.
-//   - Remover (remover.go, settle.go, follow.go) deletes snapshots and follows the deletion until the objects are gone.
+//   - Judge (judge.go) is the one-method interface that gives a verdict on an error seen while a snapshot isn't ready; package
+//     rules has the one that the server uses.
+//   - Remover (remover.go, settle.go, follow.go) deletes snapshots and follows the deletion until the objects are gone; erase.go
+//     deletes physical snapshots that have no objects any more.
 //   - Sweeper (sweep.go, named.go) finds what is left over of dead servers and failed backups, and finishes or names it.
 //     leftover (leftover.go) is the pure function that says what may be destroyed.
 //   - Parallelism (parallelism.go) is the value of the --csi-snapshot-parallelism flag; Metrics (metrics.go) show the
@@ -34,5 +38,5 @@
 // A snapshot is in flight from the moment its creation starts until it is cut or has failed. The number in flight never
 // exceeds the limit, and a request of priority Frozen never waits behind one of priority Batch. Every future is
 // decided: at the latest when its timeout has passed since its creation, or when its driver has made no progress at all
-// for that long, or when the caller's context ends. N volumes that hang cost one timeout, not N.
+// for that long since it was asked for, or when the caller's context ends. N volumes that hang cost one timeout, not N.
 package snapshot

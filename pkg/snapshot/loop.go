@@ -38,6 +38,8 @@ type loop struct {
 	agenda agenda
 	// opens is when creating starts even if the tracker has heard nothing yet.
 	opens time.Time
+	// places are reserved, or waited for, in the order in which they were asked for.
+	places []*place
 	// pending: something has happened that may let a snapshot start.
 	pending bool
 
@@ -118,6 +120,7 @@ func (l *loop) pause(done, news <-chan struct{}) {
 func (l *loop) shutdown() {
 	l.stop()
 	l.drain()
+	l.grantAll()
 	for _, e := range l.entries {
 		if e.state.undecided() {
 			l.fail(e, ReasonAbandoned, e.abandoned(errStopped))
@@ -183,6 +186,7 @@ func (l *loop) dispatch() {
 	l.entries = slices.DeleteFunc(l.entries, func(e *entry) bool { return !e.state.undecided() })
 	if len(l.entries) == 0 {
 		clear(l.turns)
+		l.grantAll()
 		return
 	}
 	if !l.mayCreate() {
@@ -198,11 +202,16 @@ func (l *loop) dispatch() {
 	if l.creating >= maxCreators {
 		return
 	}
-	candidates := make([]candidate, len(l.entries))
+	lim := l.limits()
+	waiting := l.grant(lim)
+	candidates := make([]candidate, len(l.entries), len(l.entries)+len(l.places))
 	for i, e := range l.entries {
 		candidates[i] = e.candidate()
 	}
-	started := next(candidates, l.turns, l.limits())
+	started := next(append(candidates, l.heldPlaces()...), l.turns, lim)
+	if waiting {
+		started = slices.DeleteFunc(started, func(i int) bool { return l.entries[i].request.Priority == Batch })
+	}
 	for _, i := range started {
 		if l.creating >= maxCreators {
 			return
