@@ -12,8 +12,10 @@
 //   - resolve.go: filters, hooks and plugins of this backup
 //   - plan.go: items are collected and put into blocks; how each volume is protected is decided
 //   - hooked.go: blocks with hooks, each frozen, snapshotted in one pass, thawed, and only then written
+//   - frozen.go: what is taken of a block while it is frozen, and in which order
 //   - batch.go: all other blocks, whose snapshots are taken as one batch and waited for once
 //   - definitions.go: the CRDs of what was backed up
+//   - podvolumes.go: which volumes of pods are backed up by their file systems, and the wait for that
 //   - settle.go: the last looks at the snapshots, taken and removed ones
 //   - result.go: what a finished run tells its caller
 //

@@ -31,7 +31,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllertest"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	internal "github.com/velero-clipper/clipper/internal/velero"
 	"github.com/velero-clipper/clipper/pkg/backup"
+	"github.com/velero-clipper/clipper/pkg/backup/volume"
 )
 
 // Velero's tracker must do as ours.
@@ -72,7 +74,11 @@ func TestLifeOfABackup(t *testing.T) { // 24, 26, 54
 		g.Expect(request.BlockActions).NotTo(BeNil())
 		request.Backup.Status.Phase = "changed by the engine" // its own copy
 		request.Backup.Labels["changed"] = "too"
+		volumes := volume.NewLedger(request.Backup)
+		volumes.NativeSnapshot(internal.NativeSnapshot{Volume: "pv-1"})
+		volumes.NativeSnapshot(internal.NativeSnapshot{Volume: "pv-2", Failed: true})
 		return &backup.Result{
+			Volumes:            volumes,
 			Progress:           velerov1.BackupProgress{TotalItems: 7, ItemsBackedUp: 7},
 			Hooks:              velerov1.HookStatus{HooksAttempted: 2, HooksFailed: 1},
 			SnapshotsAttempted: 3,
@@ -85,6 +91,7 @@ func TestLifeOfABackup(t *testing.T) { // 24, 26, 54
 	g.Expect(ended.Status.Progress).To(HaveValue(Equal(velerov1.BackupProgress{TotalItems: 7, ItemsBackedUp: 7})))
 	g.Expect(ended.Status.HookStatus).To(HaveValue(Equal(velerov1.HookStatus{HooksAttempted: 2, HooksFailed: 1})))
 	g.Expect(ended.Status.CSIVolumeSnapshotsAttempted).To(Equal(3))
+	g.Expect([]int{ended.Status.VolumeSnapshotsAttempted, ended.Status.VolumeSnapshotsCompleted}).To(Equal([]int{2, 1}), "62")
 	g.Expect(ended.Labels).NotTo(HaveKey("changed"))
 	g.Expect(h.tracker.calls).To(Equal([]string{"add velero/b", "post velero/b"}))
 	g.Expect(h.plugins.cleanedUp).To(Equal(1), "58")

@@ -11,8 +11,10 @@ import (
 
 	. "github.com/onsi/gomega"
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
+	"github.com/vmware-tanzu/velero/pkg/builder"
 	"github.com/vmware-tanzu/velero/pkg/util/encode"
 
+	"github.com/velero-clipper/clipper/internal/velero"
 	"github.com/velero-clipper/clipper/pkg/backup"
 	"github.com/velero-clipper/clipper/pkg/backup/volume"
 )
@@ -53,6 +55,32 @@ func TestUploadedFiles(t *testing.T) { // 70 to 72, 75
 		g.Expect(empty).To(BeEmpty())
 	}
 	g.Expect(h.bucket.opened).To(Equal(2), "credentials may have changed while the backup ran")
+}
+
+func TestUploadedVolumes(t *testing.T) { // 71, 257, 269, 347
+	g := NewWithT(t)
+	h := newHarness(t, with(ready("b"), builder.ForPod("app", "db").Volumes(builder.ForVolume("files").Result()).Result()))
+	h.engine.run = func(request backup.Request, _ io.Writer) (*backup.Result, error) {
+		volumes := volume.NewLedger(request.Backup)
+		volumes.Volume(builder.ForPersistentVolume("pv").ClaimRef("app", "data").Result())
+		volumes.NativeSnapshot(velero.NativeSnapshot{Location: "native", Volume: "pv", VolumeID: "vol-1", SnapshotID: "snap-1"})
+		pvb := builder.ForPodVolumeBackup("velero", "b-1").PodName("db").PodNamespace("app").Volume("files").Phase(velerov1.PodVolumeBackupPhaseFailed).Result()
+		volumes.PodVolumeBackups([]*velerov1.PodVolumeBackup{pvb})
+		return &backup.Result{Volumes: volumes, PodVolumeBackups: []*velerov1.PodVolumeBackup{pvb}}, nil
+	}
+	h.reconcile(t, "b")
+
+	var snapshots, pvbs, info []map[string]any
+	h.bucket.decode(t, "b", "b-volumesnapshots.json.gz", &snapshots)
+	g.Expect(snapshots).To(HaveLen(1))
+	g.Expect(snapshots[0]["status"]).To(Equal(map[string]any{"providerSnapshotID": "snap-1", "phase": "Completed"}))
+	h.bucket.decode(t, "b", "b-podvolumebackups.json.gz", &pvbs)
+	g.Expect(pvbs).To(HaveLen(1))
+	h.bucket.decode(t, "b", "b-volumeinfo.json.gz", &info)
+	g.Expect(info).To(ConsistOf(
+		And(HaveKeyWithValue("backupMethod", "NativeSnapshot"), HaveKeyWithValue("pvcName", "data"), HaveKeyWithValue("result", "succeeded")),
+		And(HaveKeyWithValue("backupMethod", "PodVolumeBackup"), HaveKeyWithValue("result", "failed")),
+	))
 }
 
 func TestFailedUploadFailsTheBackup(t *testing.T) { // 74, 77

@@ -4,15 +4,15 @@
 // Package volume decides how a volume is protected, and does what follows from the decision for the objects that
 // describe it.
 //
-// A claim is protected by a CSI snapshot, or it is skipped and the reason is kept. File-system backups, native
-// snapshots, snapshot groups and data movement have their place in Method; until the engine can do them, asking for one
-// is an error that says so, never a silent skip.
+// A claim is protected by a CSI snapshot, whose data may be moved, or it is skipped and the reason is kept. A volume that no
+// CSI driver provides may have a native snapshot. File-system backups are decided about where pods are backed up.
 //
 // # Map
 //
 //   - Planner (planner.go) turns a claim into a Plan: the method, and for a CSI snapshot the request for it. Plans are
 //     made before anything is frozen, so that a wrong snapshot class is found while the application is still running.
 //   - group.go is about claims that are snapshotted together, as a volume group.
+//   - Native (native.go) takes native snapshots by VolumeSnapshotter plugins; zone.go finds the zone that these ask for.
 //   - policy.go asks what the backup's spec and its volume policies want, and why no snapshot.
 //   - Objects (objects.go) knows each volume, claim and snapshot class once per backup, whoever asks.
 //   - Describe* (describe.go) put what a cut snapshot tells into the claim, the VolumeSnapshot and its content, the way
