@@ -16,7 +16,7 @@ const (
 	// the backup a round of the operations controller, which looks every 10 s (366).
 	readyGrace = 2 * time.Second
 	// removalGrace is how long it waits for failed snapshots to be gone before it names them.
-	removalGrace = 2 * time.Second
+	removalGrace = time.Second
 )
 
 // settle has a last look at the snapshots: the taken ones may become ready, the failed ones should be gone.
