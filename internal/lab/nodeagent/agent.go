@@ -1,8 +1,9 @@
 // Copyright The Clipper Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodeagent stands in for Velero's node agent on the lab. It moves no data: it takes each DataUpload to its last phase
-// in the time that moving would take, and removes the snapshot then, as Velero's data mover does.
+// Package nodeagent stands in for Velero's node agent on the lab. It moves no data: it takes each DataUpload (agent.go) and each
+// PodVolumeBackup (podvolumes.go) to its last phase in the time that moving would take. The snapshot of a DataUpload is removed
+// then, as by Velero's data mover. It also declares backup repositories ready.
 package nodeagent
 
 import (
@@ -37,18 +38,18 @@ type Options struct {
 	Client client.WithWatch
 	// Namespace of the Velero installation.
 	Namespace string
-	// Takes is how long moving the data of one volume takes once the snapshot is ready.
+	// Takes is how long moving the data of one volume takes, for a DataUpload once the snapshot is ready.
 	Takes time.Duration
-	// Fail, if not empty, is the message with which each DataUpload fails instead.
+	// Fail, if not empty, is the message with which each of them fails instead.
 	Fail string
 }
 
-// Agent takes DataUploads to their last phase.
+// Agent takes DataUploads and PodVolumeBackups to their last phase.
 type Agent struct {
 	opts Options
 
 	mu sync.Mutex
-	// cancels has the uploads that are under way.
+	// cancels has what was begun.
 	cancels map[types.UID]context.CancelFunc
 }
 
@@ -57,7 +58,7 @@ func New(opts Options) *Agent {
 	return &Agent{opts: opts, cancels: map[types.UID]context.CancelFunc{}}
 }
 
-// Install makes the DaemonSet that Velero looks for before it counts on a node agent.
+// Install makes the DaemonSet and the pod that Velero looks for before it counts on a node agent.
 func (a *Agent) Install(ctx context.Context) error {
 	labels := map[string]string{"name": name, "role": name}
 	set := &appsv1.DaemonSet{
@@ -76,12 +77,14 @@ func (a *Agent) Install(ctx context.Context) error {
 	if err := a.opts.Client.Status().Update(ctx, set); err != nil {
 		return fmt.Errorf("setting the status of the node agent: %w", err)
 	}
-	return nil
+	return a.installPod(ctx)
 }
 
-// Run works on DataUploads until ctx ends. An upload that can't be worked on ends it with an error.
+// Run works on what Velero makes until ctx ends. An object that can't be worked on ends it with an error.
 func (a *Agent) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return a.serveRepositories(ctx) })
+	group.Go(func() error { return a.servePodVolumes(ctx, group) })
 	group.Go(func() error {
 		return cluster.Await(ctx, a.opts.Client, &velerov2alpha1.DataUploadList{}, func(event watch.Event) (bool, error) {
 			upload, ok := event.Object.(*velerov2alpha1.DataUpload)

@@ -167,6 +167,19 @@ type Pod struct {
 	// between the end of the last pre hook and the start of the first post hook of one window. Always zero for a pod
 	// without hooks.
 	CallsOutsideWindow int `json:"callsOutsideWindow"`
+	// FileSystemBackups are the PodVolumeBackups of the pod, in the order of their creation.
+	FileSystemBackups []FileSystemBackup `json:"fileSystemBackups"`
+}
+
+// FileSystemBackup is one PodVolumeBackup.
+type FileSystemBackup struct {
+	Backup string `json:"backup"`
+	// Volume is the name that the volume has in its pod.
+	Volume    string  `json:"volume"`
+	CreatedAt float64 `json:"createdAt"`
+	// EndedAt is when it was seen in its last phase; zero when it never was.
+	EndedAt float64 `json:"endedAt"`
+	Phase   string  `json:"phase"`
 }
 
 // Window is one freeze window of a pod, as the kubelet stand-in saw it.

@@ -117,7 +117,10 @@ func byPod(execs []execution) map[string][]execution {
 func (a *analysis) pods() {
 	execs := byPod(a.rec.execs)
 	for _, pod := range a.workload.Pods {
-		p := &result.Pod{Hooked: a.hooked[pod.Key()], PVCs: []string{}, Windows: []result.Window{}, Thawed: true}
+		p := &result.Pod{
+			Hooked: a.hooked[pod.Key()], PVCs: []string{}, Windows: []result.Window{}, Thawed: true,
+			FileSystemBackups: a.fileSystemBackups(pod.Key()),
+		}
 		for _, claim := range pod.Claims {
 			p.PVCs = append(p.PVCs, pod.Namespace+"/"+claim)
 		}
@@ -139,6 +142,18 @@ func (a *analysis) pods() {
 		}
 		a.out.Pods[pod.Key()] = p
 	}
+}
+
+func (a *analysis) fileSystemBackups(pod string) []result.FileSystemBackup {
+	found := []result.FileSystemBackup{}
+	for _, r := range a.rec.podVolumes {
+		if r.pod == pod {
+			found = append(found, result.FileSystemBackup{
+				Backup: r.backup, Volume: r.volume, CreatedAt: a.at(r.created), EndedAt: a.at(r.ended), Phase: r.phase,
+			})
+		}
+	}
+	return found
 }
 
 func (a *analysis) addWindow(p *result.Pod, w window) {

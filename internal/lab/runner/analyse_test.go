@@ -297,3 +297,17 @@ func TestLeftovers(t *testing.T) {
 	g.Expect(vs).To(ConsistOf("VolumeSnapshot app/vs-web-0"))
 	g.Expect(vsc).To(BeEmpty(), "what a restore made is not left over")
 }
+
+func TestAnalyseFileSystemBackups(t *testing.T) {
+	g := NewWithT(t)
+	rec := goodRun()
+	rec.podVolumes = []*podVolumeRecord{
+		{uid: "1", backup: "b1", pod: "app/db", volume: "db-0", phase: "Completed", created: at(1.5), ended: at(3.2)},
+		{uid: "2", backup: "b1", pod: "app/web", volume: "web-0", phase: "InProgress", created: at(4)},
+	}
+	out := analyse(rec, storyboard(t))
+	g.Expect(out.Pods["app/db"].FileSystemBackups).To(Equal([]result.FileSystemBackup{
+		{Backup: "b1", Volume: "db-0", CreatedAt: 1.5, EndedAt: 3.2, Phase: "Completed"},
+	}))
+	g.Expect(out.Pods["app/web"].FileSystemBackups).To(ConsistOf(HaveField("EndedAt", BeZero())))
+}

@@ -23,7 +23,9 @@ type recording struct {
 	snapshots map[types.UID]*snapshotRecord
 	contents  map[types.UID]*contentRecord
 	uploads   map[types.UID]*uploadRecord
-	records   map[string]bool // freeze records that exist, by name
+	// podVolumes are the PodVolumeBackups in the order in which they were seen first.
+	podVolumes []*podVolumeRecord
+	records    map[string]bool // freeze records that exist, by name
 
 	execs []execution
 	calls []driverCall
@@ -120,6 +122,15 @@ type uploadRecord struct {
 	backup, claim    string
 	phase            string
 	created, deleted time.Time
+}
+
+// podVolumeRecord is a PodVolumeBackup.
+type podVolumeRecord struct {
+	uid types.UID
+	// backup is the value of Velero's label, pod is "namespace/name".
+	backup, pod, volume string
+	phase               string
+	created, ended      time.Time
 }
 
 // execution is one command in a container, by the kubelet stand-in's clock.

@@ -6,6 +6,7 @@ package runner
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
@@ -37,6 +38,7 @@ func (o *observer) watch(ctx context.Context, group *errgroup.Group, config *res
 		&velerov1.DeleteBackupRequest{}: o.deleteRequest,
 		&corev1.ConfigMap{}:             o.configMap,
 		&velerov2alpha1.DataUpload{}:    o.upload,
+		&velerov1.PodVolumeBackup{}:     o.podVolume,
 	}
 	if snapshots {
 		objects[&snapshotv1.VolumeSnapshot{}] = o.snapshot
@@ -148,6 +150,25 @@ func (o *observer) upload(object client.Object, deleted bool) {
 		record.phase = string(upload.Status.Phase)
 		if deleted {
 			first(&record.deleted, now)
+		}
+	})
+}
+
+func (o *observer) podVolume(object client.Object, _ bool) {
+	pvb, now := object.(*velerov1.PodVolumeBackup), o.now()
+	o.board.update(func(r *recording) {
+		i := slices.IndexFunc(r.podVolumes, func(known *podVolumeRecord) bool { return known.uid == pvb.UID })
+		if i < 0 {
+			i = len(r.podVolumes)
+			r.podVolumes = append(r.podVolumes, &podVolumeRecord{
+				uid: pvb.UID, backup: pvb.Labels[velerov1.BackupNameLabel], pod: pvb.Spec.Pod.Namespace + "/" + pvb.Spec.Pod.Name,
+				volume: pvb.Spec.Volume, created: now,
+			})
+		}
+		record := r.podVolumes[i]
+		record.phase = string(pvb.Status.Phase)
+		if pvb.Status.CompletionTimestamp != nil {
+			first(&record.ended, now)
 		}
 	})
 }

@@ -60,9 +60,9 @@ type Cluster struct {
 
 // NodeAgent says how moving data behaves.
 type NodeAgent struct {
-	// Takes is how long each DataUpload takes once its snapshot is ready. Default 0.
+	// Takes is how long each PodVolumeBackup takes, and each DataUpload once its snapshot is ready. Default 0.
 	Takes Duration `yaml:"takes"`
-	// Fail is the message with which each DataUpload fails instead.
+	// Fail is the message with which each of them fails instead.
 	Fail string `yaml:"fail"`
 }
 
