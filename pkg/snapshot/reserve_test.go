@@ -44,6 +44,7 @@ func TestRoomIsMadeBeforeAnythingIsFrozen(t *testing.T) {
 func TestMoreRoomThanThereIs(t *testing.T) {
 	inBubble(t, parallelism("2"), func(a *api) { a.cutAfter(10 * time.Second) }, func(h *harness) {
 		batch := h.taker.Take(h.ctx, requests(2)...)
+		synctest.Wait()
 		granted := h.reserve(requests(5, ofOwner("db"), frozen)...)
 		h.pass(9 * time.Second)
 		h.Expect(granted).NotTo(Receive())
