@@ -294,8 +294,8 @@ func TestAGroupInAClusterWithoutTheAPI(t *testing.T) {
 		h.groups.PrependReactor("create", GroupResource, func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, missingResource(GroupResource)
 		})
-		alone := h.taker.Take(h.ctx, request(7))
 		h.api.onCreate = nil
+		alone := h.taker.Take(h.ctx, request(7))
 		snaps := h.taker.Take(h.ctx, requests(2, grouped)...)
 		synctest.Wait()
 		h.Expect(reasons(snaps)).To(Equal(map[string]int{string(ReasonCreateRefused): 2}))
