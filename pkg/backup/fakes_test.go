@@ -144,7 +144,6 @@ func (k *taker) create(ctx context.Context, r snapshot.Request, o *open) {
 	}
 	if r.Group != nil { // the snapshot-controller makes and names it
 		o.vs.Name = memberOf(r.PVC)
-		o.vs.Spec.VolumeSnapshotClassName = nil
 		o.vs.Annotations = map[string]string{snapshot.AnnGroup: "group"}
 	}
 	if err := k.c.client.Create(ctx, o.vs.DeepCopy()); err != nil {

@@ -62,7 +62,7 @@ func TestAGroupIsSnapshottedInTheFreezeWindow(t *testing.T) { // 302, 313
 			c.Expect(request.Group).To(Equal(&snapshot.Group{
 				LabelKey: groupKey, Name: "db", Version: "v1", Class: "together", VolumeHandle: "disk-of-" + request.PVC,
 			}))
-			c.Expect(request.Class).To(BeEmpty())
+			c.Expect(request.Class).To(Equal("fast"))
 		}
 		c.taker.cut("data")
 		c.taker.cut("wal")

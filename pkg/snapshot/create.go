@@ -51,7 +51,7 @@ func Name(owner, pvc types.UID) string {
 func validate(r Request) error {
 	missing := map[string]bool{
 		"Owner.Name": r.Owner.Name == "", "Owner.UID": r.Owner.UID == "", "Namespace": r.Namespace == "", "PVC": r.PVC == "",
-		"PVCUID": r.PVCUID == "", "Driver": r.Driver == "", "Class": r.Class == "" && r.Group == nil, "Timeout": r.Timeout <= 0,
+		"PVCUID": r.PVCUID == "", "Driver": r.Driver == "", "Class": r.Class == "", "Timeout": r.Timeout <= 0,
 	}
 	var errs []error
 	for _, field := range []string{"Owner.Name", "Owner.UID", "Namespace", "PVC", "PVCUID", "Driver", "Class", "Timeout"} {

@@ -350,11 +350,15 @@ func tellErrors(ctx context.Context, w watch.Interface, uid types.UID, news func
 	}
 }
 
-// adopt puts on a member what a snapshot that was made alone has from the beginning. By that the tracker sees it.
+// adopt puts on a member what a snapshot that was made alone has from the beginning. By its labels the tracker sees it. Without a
+// class the snapshot-controller would not let it go once it has left its group (as of external-snapshotter v8.7.0).
 func (g *groups) adopt(ctx context.Context, ref groupRef, vs *snapshotv1.VolumeSnapshot, r Request) (*snapshotv1.VolumeSnapshot, error) {
 	want := desired(r)
 	metav1.SetMetaDataAnnotation(&want.ObjectMeta, AnnGroup, ref.name)
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": vs.UID, "labels": want.Labels, "annotations": want.Annotations}})
+	body, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": vs.UID, "labels": want.Labels, "annotations": want.Annotations},
+		"spec":     map[string]any{"volumeSnapshotClassName": want.Spec.VolumeSnapshotClassName},
+	})
 	if err != nil {
 		return nil, fmt.Errorf("writing the patch of VolumeSnapshot %s/%s: %w", vs.Namespace, vs.Name, err)
 	}

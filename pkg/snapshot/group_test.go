@@ -121,7 +121,6 @@ func inGroupBubble(t *testing.T, opts TakerOptions, test func(*groupHarness)) {
 }
 
 func grouped(r *Request) {
-	r.Class = ""
 	r.Group = &Group{LabelKey: "group", Name: "db", Version: groupVersion, Class: "group-class", VolumeHandle: "volume-of-" + r.PVC}
 }
 
@@ -213,6 +212,7 @@ func TestAGroupIsTakenAsOne(t *testing.T) { // 306 to 309
 			velerov1.BackupNameLabel: "backup", velerov1.BackupUIDLabel: "backup-uid", velerov1.PVCUIDLabel: "pvc-1",
 		}))
 		h.Expect(vs.Annotations).To(Equal(map[string]string{AnnGroup: groupName, AnnInstallation: "velero"}))
+		h.Expect(*vs.Spec.VolumeSnapshotClassName).To(Equal("class"), "or it couldn't be deleted after it has left the group")
 		h.Expect(isTaken(vs, "velero")).To(BeTrue(), "the sweep knows it")
 		h.Expect(h.api.snapshot(memberOf("refused")).Labels).To(BeEmpty())
 		h.Expect(h.groups.count("create", GroupResource)).To(Equal(1))

@@ -47,7 +47,7 @@ type Request struct {
 	PVCUID types.UID
 	// Driver is the CSI driver of the volume, as in pv.spec.csi.driver; required.
 	Driver string
-	// Class is the VolumeSnapshotClass to use; required without a Group.
+	// Class is the VolumeSnapshotClass to use; required.
 	Class string
 	// Group, if not nil, has the snapshot taken as a member of a group.
 	Group *Group

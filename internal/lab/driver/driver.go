@@ -31,6 +31,8 @@ type Config struct {
 	Name string
 	// Socket is the path of the unix socket to serve on. Required. A socket left there by an earlier run is replaced.
 	Socket string
+	// Groups has the driver take snapshots of several volumes as a group, too.
+	Groups bool
 	// Behaviours is how the storage treats volumes. Default: everything is cut and ready at once.
 	Behaviours []Behaviour
 	// Seed makes the jitter the same in every run. Default: 0.
@@ -102,8 +104,12 @@ func (d *Driver) Serve(ctx context.Context) error {
 	d.mu.Unlock()
 
 	server := grpc.NewServer(grpc.UnaryInterceptor(d.recorder.intercept), grpc.WaitForHandlers(true))
-	csi.RegisterIdentityServer(server, &identity{name: d.config.Name})
-	csi.RegisterControllerServer(server, &controller{storage: d.storage, size: d.config.Size})
+	csi.RegisterIdentityServer(server, &identity{name: d.config.Name, groups: d.config.Groups})
+	service := &controller{storage: d.storage, size: d.config.Size}
+	csi.RegisterControllerServer(server, service)
+	if d.config.Groups {
+		csi.RegisterGroupControllerServer(server, &groupController{controller: service})
+	}
 
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() error {

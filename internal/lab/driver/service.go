@@ -19,6 +19,8 @@ import (
 type identity struct {
 	csi.UnimplementedIdentityServer
 	name string
+	// groups says that there is a group controller service, too.
+	groups bool
 }
 
 // GetPluginInfo returns the driver's name, by which VolumeSnapshotClasses and PersistentVolumes find it.
@@ -28,11 +30,17 @@ func (i *identity) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*c
 
 // GetPluginCapabilities says that there is a controller service.
 func (i *identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
-	return &csi.GetPluginCapabilitiesResponse{Capabilities: []*csi.PluginCapability{{
-		Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{
-			Type: csi.PluginCapability_Service_CONTROLLER_SERVICE,
-		}},
-	}}}, nil
+	services := []csi.PluginCapability_Service_Type{csi.PluginCapability_Service_CONTROLLER_SERVICE}
+	if i.groups {
+		services = append(services, csi.PluginCapability_Service_GROUP_CONTROLLER_SERVICE)
+	}
+	response := &csi.GetPluginCapabilitiesResponse{}
+	for _, service := range services {
+		response.Capabilities = append(response.Capabilities, &csi.PluginCapability{
+			Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{Type: service}},
+		})
+	}
+	return response, nil
 }
 
 // Probe says that the driver is ready.

@@ -105,7 +105,7 @@ func (r *run) startDrivers(ctx context.Context, group *errgroup.Group) ([]cluste
 		r.lab.logs = append(r.lab.logs, log)
 		socket := filepath.Join(r.opts.Dir, fmt.Sprintf("csi-%d.sock", i))
 		d, err := driver.New(driver.Config{
-			Name: spec.Name, Socket: socket, Behaviours: driverBehaviours(spec.Behaviour), Log: log,
+			Name: spec.Name, Socket: socket, Groups: spec.Groups, Behaviours: driverBehaviours(spec.Behaviour), Log: log,
 		})
 		if err != nil {
 			return nil, err

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/velero-clipper/clipper/internal/lab/cluster"
@@ -83,6 +84,9 @@ func (r *run) createVeleroDeployment(ctx context.Context) error {
 
 func (r *run) createSnapshotClasses(ctx context.Context) error {
 	for _, d := range r.scenario.Storage.Drivers {
+		if err := r.createGroupClass(ctx, d); err != nil {
+			return err
+		}
 		if !*d.SnapshotClass {
 			continue
 		}
@@ -99,6 +103,22 @@ func (r *run) createSnapshotClasses(ctx context.Context) error {
 		}
 	}
 	return r.createMoreClasses(ctx)
+}
+
+// createGroupClass makes the class by which Velero finds a driver that takes groups.
+func (r *run) createGroupClass(ctx context.Context, d scenario.Driver) error {
+	if !d.Groups {
+		return nil
+	}
+	class := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "groupsnapshot.storage.k8s.io/v1", "kind": "VolumeGroupSnapshotClass", "driver": d.Name, "deletionPolicy": d.DeletionPolicy,
+	}}
+	class.SetName(d.Name)
+	class.SetLabels(map[string]string{"velero.io/csi-volumegroupsnapshot-class": "true"})
+	if err := r.lab.cluster.Client().Create(ctx, class); err != nil {
+		return fmt.Errorf("creating VolumeGroupSnapshotClass %s: %w", class.GetName(), err)
+	}
+	return nil
 }
 
 func (r *run) createMoreClasses(ctx context.Context) error {

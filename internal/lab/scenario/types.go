@@ -86,6 +86,8 @@ type Storage struct {
 // Driver is one CSI driver.
 type Driver struct {
 	Name string `yaml:"name"`
+	// Groups has the driver take volume group snapshots, too, with a VolumeGroupSnapshotClass of its name. Default false.
+	Groups bool `yaml:"groups"`
 	// SnapshotClass false leaves the driver without a VolumeSnapshotClass. Default true.
 	SnapshotClass *bool `yaml:"snapshotClass"`
 	// SnapshotClassLabel false leaves the class without the label by which Velero finds it. Default true.

@@ -90,7 +90,7 @@ func TestTheClassOfAGroup(t *testing.T) { // 305
 			g.Expect(plan.Request.Group).To(Equal(&snapshot.Group{
 				LabelKey: "velero.io/volume-group", Name: "db", Version: "v1", Class: test.class, VolumeHandle: "disk",
 			}))
-			g.Expect(plan.Request.Class).To(BeEmpty())
+			g.Expect(plan.Request.Class).To(Equal("fast"), "for the time after the group")
 			g.Expect(plan.Warning).To(BeEmpty())
 		})
 	}

@@ -127,11 +127,9 @@ func (p *Planner) csiPlan(ctx context.Context, pvc *corev1.PersistentVolumeClaim
 	if err != nil {
 		return Plan{}, err
 	}
-	var class string
-	if group == nil { // else the group has one
-		if class, err = p.class(ctx, pvc, pv.Spec.CSI.Driver); err != nil {
-			return Plan{}, err
-		}
+	class, err := p.class(ctx, pvc, pv.Spec.CSI.Driver)
+	if err != nil {
+		return Plan{}, err
 	}
 	return Plan{
 		Method:  CSISnapshot,
