@@ -198,6 +198,9 @@ func text(values map[string]string) map[string]any {
 func (o observed) readHooks(_ context.Context, out *Observation) error {
 	var calls Sequence
 	for _, call := range o.lab.kubelet.Calls()[o.before.execs:] {
+		if isServerNamespace(call.Namespace) {
+			continue
+		}
 		calls = append(calls, fmt.Sprintf("%s/%s %s %q exit %d %s", call.Namespace, call.Pod, call.Container, call.Command, call.ExitCode, call.Err))
 	}
 	out.Sections["hooks"] = calls

@@ -19,6 +19,9 @@ import (
 // testFinalizer keeps an object that is Deleting.
 const testFinalizer = "parity.clipper.dev/keep"
 
+// noFinalizers is the patch that lets an object go.
+var noFinalizers = client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))
+
 // world is the objects of one case that exist in the cluster, in the order of their creation.
 type world struct {
 	client     client.Client
@@ -117,7 +120,6 @@ func (w *world) remove(ctx context.Context) error {
 
 func (w *world) removeObject(ctx context.Context, made *unstructured.Unstructured) error {
 	if made.GetKind() != "Namespace" {
-		noFinalizers := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))
 		if err := w.client.Patch(ctx, made, noFinalizers); err != nil {
 			return err
 		}
