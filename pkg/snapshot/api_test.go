@@ -4,6 +4,7 @@
 package snapshot
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -369,6 +370,9 @@ func (s *apiContents) Patch(ctx context.Context, name string, _ types.PatchType,
 		return nil, err
 	}
 	err := s.api.changeContent(name, func(c *snapshotv1.VolumeSnapshotContent) {
+		if bytes.Contains(data, []byte(`"volumeGroupSnapshotHandle":null`)) && c.Status != nil {
+			c.Status.VolumeGroupSnapshotHandle = nil
+		}
 		if patch.Spec.DeletionPolicy != "" {
 			c.Spec.DeletionPolicy = patch.Spec.DeletionPolicy
 		}

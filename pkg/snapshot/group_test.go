@@ -320,6 +320,9 @@ func TestLeavingAGroup(t *testing.T) { // 309, 310
 		h.Expect(vs.Finalizers).To(Equal([]string{"other"}))
 		h.Expect(vs.Status.VolumeGroupSnapshotName).To(BeNil(), "or it would be made a member again")
 		h.Expect(*vs.Status.BoundVolumeSnapshotContentName).To(Equal("content-of-data-0"))
+		content, err := h.api.get(contentsResource, "", "content-of-data-0")
+		h.Expect(err).NotTo(HaveOccurred())
+		h.Expect(content.(*snapshotv1.VolumeSnapshotContent).Status.VolumeGroupSnapshotHandle).To(BeNil(), "or the physical snapshot would be left")
 		h.Expect(h.vgs()).NotTo(BeNil(), "its deletion would take data-1 along")
 
 		// A member that is removed leaves by itself.

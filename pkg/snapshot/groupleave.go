@@ -41,8 +41,9 @@ func (g *groups) abandon(ctx context.Context, ref groupRef) error {
 // VolumeGroupSnapshot when it was the last that anybody asked for. A VolumeSnapshot that isn't deleted must be ready: one that
 // isn't would be taken a second time, alone.
 //
+// csi-snapshotter doesn't delete the physical snapshot of a content that names a group; so that name goes first of all.
 // The snapshot-controller deletes the members of a VolumeGroupSnapshot with it, and makes members again of those whose status
-// names it. So the name goes first, then the ownership, and the group only after that.
+// names it. So that name goes next, then the ownership, and the group only after that.
 func (g *groups) leave(ctx context.Context, key types.NamespacedName) error {
 	var owner *metav1.OwnerReference
 	err := g.retry(ctx, func(ctx context.Context) error {
@@ -81,6 +82,11 @@ func (g *groups) leave(ctx context.Context, key types.NamespacedName) error {
 
 // detach makes a member a VolumeSnapshot of its own. A conflict is for the caller, who reads it again.
 func (g *groups) detach(ctx context.Context, vs *snapshotv1.VolumeSnapshot) error {
+	if content := boundContent(vs); content != "" {
+		if err := g.ungroup(ctx, content); err != nil {
+			return err
+		}
+	}
 	if vs.Status != nil && vs.Status.VolumeGroupSnapshotName != nil {
 		_, err := g.client.VolumeSnapshots(vs.Namespace).Patch(ctx, vs.Name, types.MergePatchType,
 			[]byte(`{"status":{"volumeGroupSnapshotName":null}}`), metav1.PatchOptions{}, "status")
@@ -110,6 +116,16 @@ func (g *groups) detach(ctx context.Context, vs *snapshotv1.VolumeSnapshot) erro
 		return fmt.Errorf("writing the patch of VolumeSnapshot %s/%s: %w", vs.Namespace, vs.Name, err)
 	}
 	_, err = g.client.VolumeSnapshots(vs.Namespace).Patch(ctx, vs.Name, types.MergePatchType, body, metav1.PatchOptions{})
+	return err
+}
+
+// ungroup takes the group's name off a content, without which csi-snapshotter would leave its physical snapshot (as of v8.7.0).
+func (g *groups) ungroup(ctx context.Context, content string) error {
+	_, err := g.client.VolumeSnapshotContents().Patch(ctx, content, types.MergePatchType,
+		[]byte(`{"status":{"volumeGroupSnapshotHandle":null}}`), metav1.PatchOptions{}, "status")
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
 	return err
 }
 

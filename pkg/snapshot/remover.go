@@ -204,10 +204,24 @@ func (r *Remover) findContent(ctx context.Context, ref Ref) (*snapshotv1.VolumeS
 
 // makeFollow sets the deletion policy to Delete.
 func (r *Remover) makeFollow(ctx context.Context, content *snapshotv1.VolumeSnapshotContent) error {
+	if err := r.leaveGroup(ctx, content); err != nil {
+		return err
+	}
 	if content == nil || content.Spec.DeletionPolicy == snapshotv1.VolumeSnapshotContentDelete {
 		return nil
 	}
 	return r.patchContent(ctx, content, contentPatch{policy: snapshotv1.VolumeSnapshotContentDelete})
+}
+
+// leaveGroup makes a content one whose physical snapshot is deleted with it.
+func (r *Remover) leaveGroup(ctx context.Context, content *snapshotv1.VolumeSnapshotContent) error {
+	if content == nil || content.Status == nil || content.Status.VolumeGroupSnapshotHandle == nil {
+		return nil
+	}
+	if err := r.retry(ctx, func(ctx context.Context) error { return r.groups.ungroup(ctx, content.Name) }); err != nil {
+		return fmt.Errorf("taking VolumeSnapshotContent %s out of its group: %w", content.Name, err)
+	}
+	return nil
 }
 
 // deleteSnapshot reports gone when there is no such VolumeSnapshot, or only a later one of the same name.
@@ -232,6 +246,9 @@ func isGone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsCo
 // deleteOrphan deletes a content whose VolumeSnapshot is gone. The mark comes first: without it the sidecar would let the
 // object go, or keep it, and leave the physical snapshot.
 func (r *Remover) deleteOrphan(ctx context.Context, content *snapshotv1.VolumeSnapshotContent) error {
+	if err := r.leaveGroup(ctx, content); err != nil {
+		return err
+	}
 	patch := contentPatch{policy: snapshotv1.VolumeSnapshotContentDelete, annotations: map[string]string{annBeingDeleted: "yes"}}
 	if content.Annotations[annBeingDeleted] == "" || content.Spec.DeletionPolicy != snapshotv1.VolumeSnapshotContentDelete {
 		if err := r.patchContent(ctx, content, patch); err != nil {
