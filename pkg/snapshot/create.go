@@ -35,6 +35,10 @@ const (
 // taken over all the same; it is only never swept.
 const AnnInstallation = "velero.io/backup-namespace"
 
+// AnnStorageClass is the annotation of a VolumeSnapshot that says which StorageClass its claim had, for the error rules: what is
+// seen of a snapshot later says only which claim it was, and that may be gone.
+const AnnStorageClass = "velero.io/claim-storage-class"
+
 // AnnDataMover is the annotation of a VolumeSnapshot whose data is moved elsewhere; its value is the data mover. Such a snapshot is
 // in no backup, whatever its backup's state: the data mover removes it when it has the data.
 const AnnDataMover = "velero.io/data-mover"
@@ -75,11 +79,14 @@ func desired(r Request) *snapshotv1.VolumeSnapshot {
 	labels[velerov1.BackupUIDLabel] = string(r.Owner.UID)
 	labels[velerov1.PVCUIDLabel] = string(r.PVCUID)
 	annotations := maps.Clone(r.Annotations)
-	if r.Owner.Namespace != "" {
+	for key, value := range map[string]string{AnnInstallation: r.Owner.Namespace, AnnStorageClass: r.StorageClass} {
+		if value == "" {
+			continue
+		}
 		if annotations == nil {
 			annotations = map[string]string{}
 		}
-		annotations[AnnInstallation] = r.Owner.Namespace
+		annotations[key] = value
 	}
 	return &snapshotv1.VolumeSnapshot{
 		ObjectMeta: metav1.ObjectMeta{

@@ -21,14 +21,14 @@ type driver struct {
 	pace      pace
 	// limit is what the configuration lets it have in flight; 0 means no limit.
 	limit int
-	// again is when the agenda looks at what the pace allows.
+	// again is when the agenda looks next at what the pace allows; zero when it doesn't.
 	again time.Time
 }
 
 // allow says what the driver may be asked now, and when the answer changes by itself; zero when it doesn't.
 func (d *driver) allow(now time.Time) (driverLimit, time.Time) {
 	a := d.pace.allow(now, d.inFlight)
-	lim := driverLimit{inFlight: lowest(d.limit, a.inFlight), batch: a.batch}
+	lim := driverLimit{inFlight: d.limit, batch: a.inFlight}
 	switch {
 	case a.blocked:
 		lim.starts = -1
@@ -61,4 +61,4 @@ func (d *driver) made(now time.Time) {
 }
 
 // progressed notes a cut.
-func (d *driver) progressed(now time.Time) { d.since, d.created = now, true }
+func (d *driver) progressed(now time.Time) { d.since, d.created, d.lastError = now, true, "" }

@@ -5,6 +5,7 @@ package snapshot
 
 import (
 	"context"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -63,17 +64,45 @@ func (r *Remover) follow(ctx context.Context) {
 			woken.put(s)
 		}
 		for _, s := range woken.take() {
-			if open[s] && s.advance(ctx) {
+			if open[s] && s.look(ctx) {
 				delete(open, s)
 				r.tracker.unsubscribe(s.sub)
 				r.endFollowing(s.ref)
 				r.log.Infof("The removed VolumeSnapshot %s and its content are gone", s.ref.key())
 			}
 		}
-		select {
-		case <-r.toFollow.signal:
-		case <-woken.signal:
-		case <-ctx.Done():
+		r.pauseFollowing(ctx, woken, open)
+	}
+}
+
+// pauseFollowing waits for something to look at. What a request failed for is looked at again after a while.
+func (r *Remover) pauseFollowing(ctx context.Context, woken *mailbox[*settling], open map[*settling]bool) {
+	var failed []*settling
+	for s := range open {
+		if s.failed != nil {
+			failed = append(failed, s)
 		}
 	}
+	var again <-chan time.Time
+	if len(failed) > 0 {
+		timer := r.clock.NewTimer(callTimeout)
+		defer timer.Stop()
+		again = timer.C()
+	}
+	select {
+	case <-r.toFollow.signal:
+	case <-woken.signal:
+	case <-again:
+		for _, s := range failed {
+			woken.put(s)
+		}
+	case <-ctx.Done():
+	}
+}
+
+// look is advance for one among many: a request that the API goes on refusing must not hold up the others.
+func (s *settling) look(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return s.advance(ctx)
 }

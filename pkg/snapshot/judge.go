@@ -4,7 +4,6 @@
 package snapshot
 
 import (
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -59,8 +58,8 @@ type Observation struct {
 	Attempts int
 	// Phase is what was being done.
 	Phase ErrorPhase
-	// StorageClass, Namespace and PVC say whose snapshot it is. StorageClass is empty for the readiness of snapshots that
-	// an earlier life of the server took.
+	// StorageClass, Namespace and PVC say whose snapshot it is. StorageClass is empty for the readiness of members of a
+	// VolumeGroupSnapshot.
 	StorageClass, Namespace, PVC string
 }
 
@@ -95,22 +94,38 @@ func (f JudgeFunc) Judge(o Observation) Judgement { return f(o) }
 // PatientJudge finds every error retryable: the deadline decides. It is the default.
 var PatientJudge Judge = JudgeFunc(func(Observation) Judgement { return Judgement{Verdict: Retryable} })
 
-var driverError = regexp.MustCompile(`rpc error: code = (\w+) desc = `)
+const (
+	statusStart  = "rpc error: code = "
+	statusMiddle = " desc = "
+)
 
 // DriverError takes the driver's answer out of a message of external-snapshotter: the gRPC code and the driver's own
 // words. The driver's answer stands in a message with the quoting of Go's %q, which is undone. Where one answer is
 // wrapped in another the outer one counts, as for external-snapshotter itself. Without a gRPC status in the message the
 // code is empty and the words are the message.
 func DriverError(message string) (code, words string) {
-	at := driverError.FindStringSubmatchIndex(message)
-	if at == nil {
-		return "", message
+	before, rest, quoted := "", message, false
+	for code == "" {
+		var found bool
+		if before, rest, found = strings.Cut(rest, statusStart); !found {
+			return "", message
+		}
+		quoted = strings.HasSuffix(before, `"`)
+		// What follows must be one word: a code.
+		if name, after, found := strings.Cut(rest, statusMiddle); found && isWord(name) {
+			code, words = name, after
+		}
 	}
-	code, words = message[at[2]:at[3]], message[at[1]:]
-	if at[0] > 0 && message[at[0]-1] == '"' {
+	if quoted {
 		words = unquoted(words)
 	}
 	return code, words
+}
+
+func isWord(text string) bool {
+	return text != "" && !strings.ContainsFunc(text, func(r rune) bool {
+		return r != '_' && (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
+	})
 }
 
 // unquoted undoes %q for a text whose opening quote was cut off. A text without its closing quote was shortened by

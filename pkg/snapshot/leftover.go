@@ -162,6 +162,8 @@ func leftover(s sighting) decision {
 		return leftoverContent(s)
 	}
 	switch {
+	case s.held && s.owner == OwnerRunning:
+		return decision{step: leave} // the backup's end, or its failure, brings the next sweep
 	case s.held:
 		return decision{step: waitFor}
 	case s.followed && s.vs.DeletionTimestamp != nil:

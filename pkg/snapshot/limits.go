@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // DriverLimits says how many snapshots of each CSI driver may be in flight in the whole server. It is the value of the
@@ -23,7 +25,7 @@ func (l *DriverLimits) Set(text string) error {
 		name, number, found := strings.Cut(part, "=")
 		name, number = strings.TrimSpace(name), strings.TrimSpace(number)
 		value, err := strconv.ParseUint(number, 10, 31) // ParseUint refuses signs and blanks
-		if !found || name == "" || err != nil || value == 0 {
+		if !found || err != nil || value == 0 || len(validation.IsDNS1123Subdomain(strings.ToLower(name))) > 0 {
 			return fmt.Errorf("%q in %q isn't a driver's limit: accepted are driver=N with N of at least 1, such as "+
 				"ebs.csi.aws.com=20, and several of them with commas in between", part, text)
 		}

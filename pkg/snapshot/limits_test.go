@@ -22,7 +22,7 @@ func TestDriverLimits(t *testing.T) {
 	g.Expect(again.Set(l.String())).To(Succeed())
 	g.Expect(again).To(Equal(l))
 
-	for _, bad := range []string{"", "20", "a", "a=", "=3", "a=0", "a=-1", "a=x", "a=1,", "a=10%"} {
+	for _, bad := range []string{"", "20", "a", "a=", "=3", "a=0", "a=-1", "a=x", "a=1,", "a=10%", "a b=1"} {
 		before := l.String()
 		g.Expect(l.Set(bad)).To(MatchError(ContainSubstring("accepted are driver=N")), bad)
 		g.Expect(l.String()).To(Equal(before), "nothing of a bad value is taken")

@@ -17,6 +17,8 @@ const (
 	// maxCreators and maxRemovers bound the API requests that are under way at once.
 	maxCreators = 16
 	maxRemovers = 8
+	// batchCreators leaves some to applications that are frozen when the API hangs.
+	batchCreators = 12
 	// syncGrace is how long nothing is created while the API hasn't answered the tracker's first lists.
 	syncGrace = 30 * time.Second
 	// removalTimeout bounds asking for one removal; following it to its end is Settle's work.
@@ -187,6 +189,7 @@ func (l *loop) dispatch() {
 	if len(l.entries) == 0 {
 		clear(l.turns)
 		l.grantAll()
+		l.limits() // for the metric
 		return
 	}
 	if !l.mayCreate() {
@@ -194,7 +197,7 @@ func (l *loop) dispatch() {
 	}
 	for _, priority := range []Priority{Frozen, Batch} {
 		for _, e := range l.entries {
-			if e.state == due && e.request.Priority == priority && l.creating < maxCreators {
+			if e.state == due && e.request.Priority == priority && l.hasCreator(priority) {
 				l.create(e)
 			}
 		}
@@ -213,13 +216,17 @@ func (l *loop) dispatch() {
 		started = slices.DeleteFunc(started, func(i int) bool { return l.entries[i].request.Priority == Batch })
 	}
 	for _, i := range started {
-		if l.creating >= maxCreators {
-			return
+		if !l.hasCreator(l.entries[i].request.Priority) {
+			return // an answer brings the next round; frozen ones come first
 		}
 		l.start(l.entries[i])
 	}
 	// A start may have moved what the drivers' pace allows next.
 	l.pending = l.pending || len(started) > 0
+}
+
+func (l *loop) hasCreator(p Priority) bool {
+	return l.creating < batchCreators || p == Frozen && l.creating < maxCreators
 }
 
 func (l *loop) limits() limits {
@@ -228,20 +235,27 @@ func (l *loop) limits() limits {
 		allowed, again := d.allow(l.now())
 		lim.driver[name] = allowed
 		l.opts.Metrics.limits(name, lowest(lim.server, lowest(allowed.inFlight, allowed.batch)))
-		if d.queued > 0 && again.After(l.now()) {
+		switch {
+		case d.queued > 0 && again.After(l.now()):
 			l.lookAgain(d, again)
+		case d.queued+d.inFlight == 0 && !d.pace.atRest():
+			l.lookAgain(d, l.now().Add(forgetAfter+time.Second))
 		}
 	}
 	return lim
 }
 
-// lookAgain looks at what may start when a driver's pace allows more.
+// lookAgain looks at what may start when a driver's pace allows more. Only the earliest look counts: it asks for the next.
 func (l *loop) lookAgain(d *driver, at time.Time) {
-	if at.Equal(d.again) {
+	if !d.again.IsZero() && !at.Before(d.again) {
 		return
 	}
 	d.again = at
-	l.agenda.add(at, func() { l.pending = true })
+	l.agenda.add(at, func() {
+		if d.again.Equal(at) {
+			d.again, l.pending = time.Time{}, true
+		}
+	})
 }
 
 // mayCreate says whether the tracker would see what is created. Where it never will, everything fails with its reason.

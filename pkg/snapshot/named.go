@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -24,6 +25,8 @@ type names struct {
 type named struct {
 	kind   leftoverKind
 	reason string
+	// told is when the log had it last.
+	told time.Time
 }
 
 func newNames() *names {
@@ -37,12 +40,18 @@ func (n *names) begin() {
 	n.now, n.before = map[types.NamespacedName]named{}, n.now
 }
 
-// add notes a leftover; true when the sweep before didn't say the same.
-func (n *names) add(key types.NamespacedName, what named) (news bool) {
+// add notes a leftover; true when it is to be told: when the sweep before didn't say the same, and again after some time, unless
+// that is zero. what.told is the present time.
+func (n *names) add(key types.NamespacedName, what named, again time.Duration) (tell bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	before, known := n.before[key]
+	tell = !known || before.kind != what.kind || before.reason != what.reason || again > 0 && what.told.Sub(before.told) >= again
+	if !tell {
+		what.told = before.told
+	}
 	n.now[key] = what
-	return n.before[key] != what
+	return tell
 }
 
 func (n *names) has(key types.NamespacedName) bool {
@@ -65,20 +74,21 @@ func (n *names) count() map[leftoverKind]int {
 
 // note names a leftover, in the log only when it is new or its reason is.
 func (s *Sweeper) note(f *finding, kind leftoverKind, reason string) {
-	if s.named.add(f.key, named{kind, reason}) {
+	if s.named.add(f.key, named{kind: kind, reason: reason, told: f.now}, 0) {
 		s.Logger.Warnf("%s is left over: %s", f.title(), reason)
 	}
 }
 
-// noteRemoving names a removal that takes long, at every sweep: somebody may have to see to the driver.
+// noteRemoving names a removal that takes long, and again after each interval: somebody may have to see to the driver.
 func (s *Sweeper) noteRemoving(ctx context.Context, f *finding) {
 	ref := f.ref()
 	reason := (&settling{Remover: s.Remover, ref: ref}).reason(ctx)
 	if reason == "" {
 		return // it has just gone
 	}
-	s.named.add(f.key, named{kind: kindRemoving, reason: reason})
-	s.Logger.Warnf("%s is not gone yet: %s", f.title(), reason)
+	if s.named.add(f.key, named{kind: kindRemoving, reason: reason, told: f.now}, s.Interval) {
+		s.Logger.Warnf("%s is not gone yet: %s", f.title(), reason)
+	}
 }
 
 func (f *finding) title() string {

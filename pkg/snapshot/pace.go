@@ -66,10 +66,11 @@ type pace struct {
 	starts, cuts moments
 }
 
-// allowance is what a driver may be asked now.
+// allowance is what a driver may be asked now for batches. Nothing that is learned holds back the snapshots of a frozen
+// application: what the driver refuses of them the sidecar asks for again, while a place in our queue is never refused.
 type allowance struct {
-	// inFlight limits what may be in flight, batch what may be while nothing that is started is frozen; 0 means no limit.
-	inFlight, batch int
+	// inFlight is how many may be in flight.
+	inFlight int
 	// spaced says that one may start now, or, when blocked, none.
 	spaced, blocked bool
 	// again is when the answer changes with nothing else happening; zero when it doesn't.
@@ -82,7 +83,7 @@ func (p *pace) allow(now time.Time, inFlight int) allowance {
 	if p.throttles() {
 		a := allowance{inFlight: p.current(), spaced: true, blocked: now.Before(p.next), again: p.next}
 		if !a.blocked {
-			a.again = now.Add(p.spacing()) // a start moves it
+			a.again = now.Add(p.spacing()) // the limit in flight has grown by then
 		}
 		return a
 	}
@@ -95,12 +96,15 @@ func (p *pace) allow(now time.Time, inFlight int) allowance {
 	case inFlight == 0:
 		p.full = time.Time{} // what was asked for has been answered
 	}
-	a := allowance{batch: p.window}
+	a := allowance{inFlight: p.window}
 	if !p.full.IsZero() {
 		a.again = p.full.Add(widenAfter)
 	}
 	return a
 }
+
+// atRest: there is nothing left to forget.
+func (p *pace) atRest() bool { return !p.throttles() && p.window <= firstWindow }
 
 func (p *pace) throttles() bool { return !p.refusedAt.IsZero() }
 

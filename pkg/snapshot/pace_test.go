@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	. "github.com/onsi/gomega"
@@ -163,5 +164,68 @@ func TestThrottlingIsForgotten(t *testing.T) {
 	now = now.Add(30 * time.Second)
 	g.Expect(p.refuse(now, 8, false)).To(BeTrue())
 	g.Expect(p.rate).To(BeNumerically("~", 5*1.6/2, 0.5), "nothing was cut meanwhile")
-	g.Expect(p.allow(now.Add(forgetAfter), 0)).To(Equal(allowance{batch: firstWindow}))
+	g.Expect(p.allow(now.Add(forgetAfter), 0)).To(Equal(allowance{inFlight: firstWindow}))
+}
+
+// TestFrozenIsNotHeldBackByWhatWasLearned: another backup's batch is refused again and again. What the driver refuses of a frozen
+// application the sidecar asks for again, within seconds; a place in our queue would be the whole freeze.
+func TestFrozenIsNotHeldBackByWhatWasLearned(t *testing.T) {
+	inBubble(t, TakerOptions{Judge: throttleJudge}, func(a *api) {
+		a.onCreate = func(key types.NamespacedName) {
+			for i := range 3 {
+				if key == keyOf(request(i, ofOwner("db"))) {
+					time.AfterFunc(time.Second, func() { a.cut(key) })
+					return
+				}
+			}
+			for i := range 60 {
+				time.AfterFunc(time.Duration(i+1)*2*time.Second, func() { a.report(key, ptr.To(fmt.Sprintf("rate exceeded, try %d", i))) })
+			}
+		}
+	}, func(h *harness) {
+		h.taker.Take(h.ctx, requests(45)...)
+		h.pass(40 * time.Second)
+		begin := time.Now()
+		frozen := requests(3, ofOwner("db"), frozen)
+		release := h.taker.Reserve(h.ctx, frozen...)
+		h.Expect(Wait(h.ctx, h.taker.Take(h.ctx, frozen...)...)).To(Succeed())
+		release()
+		h.Expect(time.Since(begin)).To(Equal(time.Second))
+	})
+}
+
+func TestWaitingForThePaceKeepsOneEntryInTheAgenda(t *testing.T) {
+	inBubble(t, TakerOptions{Parallelism: Parallelism{kind: parallelismUnlimited}, Judge: throttleJudge}, nil, func(h *harness) {
+		h.taker.Take(h.ctx, requests(40, ofDriver("slow"))...)
+		h.pass(1500 * time.Millisecond)
+		h.api.report(keyOf(request(0)), ptr.To("rate exceeded"))
+		h.pass(3 * time.Second)
+		size := func() int {
+			got := make(chan int, 1)
+			h.taker.inbox.put(func(l *loop) { got <- len(l.agenda.items) })
+			return <-got
+		}
+		before := size()
+		for i := range 200 {
+			r := request(1000+i, ofDriver("busy"))
+			h.taker.Take(h.ctx, r)
+			h.pass(7 * time.Millisecond)
+			h.api.cut(keyOf(r))
+			synctest.Wait()
+		}
+		h.pass(time.Second)
+		// Deadlines of what is cut stay in the agenda until they pass: two for each.
+		h.Expect(size()-before).To(BeNumerically("<=", 3*200), "and not one for each event on top, for ever")
+		h.pass(2 * testTimeout)
+		h.Expect(size()).To(BeNumerically("<=", 5))
+	})
+}
+
+func TestTheLimitIsShownWhenNothingIsGoingOn(t *testing.T) {
+	inBubble(t, TakerOptions{}, func(a *api) { a.cutAfter(2 * time.Second) }, func(h *harness) {
+		h.Expect(Wait(h.ctx, h.taker.Take(h.ctx, requests(50)...)...)).To(Succeed())
+		h.Expect(series(h.WithT, h.taker.Metrics())).To(HaveKeyWithValue("velero_csi_snapshots_limit/driver", 50.0))
+		h.pass(2*forgetAfter + time.Minute)
+		h.Expect(series(h.WithT, h.taker.Metrics())).To(HaveKeyWithValue("velero_csi_snapshots_limit/driver", float64(firstWindow)))
+	})
 }

@@ -79,7 +79,6 @@ func (p *poller) poll(ctx context.Context) {
 		return
 	}
 	previous := p.known
-	p.known = current
 	for key, object := range current {
 		old := previous[key]
 		switch {
@@ -97,6 +96,10 @@ func (p *poller) poll(ctx context.Context) {
 		if current[key] == nil {
 			p.send(ctx, watch.Deleted, old)
 		}
+	}
+	if ctx.Err() == nil { // else some of it was not told, and is told again by the next poller
+		p.known = current
+		p.source.told(current)
 	}
 }
 

@@ -82,13 +82,8 @@ func (l *loop) hasRoom(p *place, lim limits) bool {
 	for _, r := range p.requests {
 		candidates = append(candidates, candidateOf(r, false))
 	}
-	// That a driver is asked at a pace is no reason to wait: the pace is the same afterwards.
-	unpaced := limits{server: lim.server, owner: lim.owner, driver: map[string]driverLimit{}}
-	for name, d := range lim.driver {
-		unpaced.driver[name] = driverLimit{inFlight: d.inFlight}
-	}
 	startable := 0
-	for _, i := range next(candidates, nil, unpaced) {
+	for _, i := range next(candidates, nil, lim) {
 		if i >= own {
 			startable++
 		}

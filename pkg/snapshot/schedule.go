@@ -28,7 +28,7 @@ type driverLimit struct {
 	// inFlight limits all, batch those of priority Batch: they start only while fewer than that are in flight, with those
 	// of priority Frozen.
 	inFlight, batch int
-	// starts is how many may be started now; negative means none.
+	// starts is how many of priority Batch may be started now; negative means none.
 	starts int
 }
 
@@ -147,10 +147,12 @@ func (p *plan) allowed(i int) bool {
 func (p *plan) driverAllows(s candidate) bool {
 	lim := p.lim.driver[s.driver]
 	switch {
-	case lim.starts < 0, reached(p.started[s.driver], lim.starts), reached(p.byDriver[s.driver], lim.inFlight):
+	case reached(p.byDriver[s.driver], lim.inFlight):
 		return false
+	case s.priority == Frozen:
+		return true
 	default:
-		return s.priority == Frozen || !reached(p.byDriver[s.driver], lim.batch)
+		return lim.starts >= 0 && !reached(p.started[s.driver], lim.starts) && !reached(p.byDriver[s.driver], lim.batch)
 	}
 }
 
@@ -173,7 +175,9 @@ func (p *plan) start(l *lane) {
 	l.queue = l.queue[1:]
 	p.chosen = append(p.chosen, i)
 	p.count(p.snapshots[i])
-	p.started[p.snapshots[i].driver]++
+	if p.snapshots[i].priority == Batch {
+		p.started[p.snapshots[i].driver]++
+	}
 	p.turn++
 	p.turns[p.snapshots[i].owner] = p.turn
 }

@@ -135,8 +135,9 @@ func (s *settling) help(ctx context.Context, vs *snapshotv1.VolumeSnapshot, cont
 	if err == nil && !s.cutBefore && isForgotten(content) && handleOf(content) != "" && s.once("nudge "+content.Name) {
 		err = s.nudge(ctx, content)
 	}
+	s.failed = err
 	if err != nil {
-		s.failed = err
+		clear(s.helped) // all of it may be done again
 		s.log.WithError(err).Warnf("Removing VolumeSnapshot %s is not making progress", s.ref.key())
 	}
 }

@@ -41,7 +41,7 @@ type source struct {
 	// refusedSince is when the API began to refuse listing; zero when it doesn't.
 	refusedSince time.Time
 	trouble      error
-	// last is what the latest list had, until a watch takes over; it is what polling starts from.
+	// last is what the informer was told last, until a watch takes over; it is what polling starts from.
 	last map[string]runtime.Object
 }
 
@@ -76,6 +76,13 @@ func (s *source) list(ctx context.Context, options metav1.ListOptions) (runtime.
 		}
 	}
 	return list, nil
+}
+
+// told notes what the informer knows by a poller.
+func (s *source) told(objects map[string]runtime.Object) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = objects
 }
 
 func (s *source) watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {

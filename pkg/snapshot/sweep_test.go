@@ -496,3 +496,22 @@ func TestRemoveOwnedSaysWhenItCannotKnow(t *testing.T) {
 		g.Expect(s.Start(ctx)).To(Succeed(), "no interval, no sweep")
 	})
 }
+
+func TestAStuckRemovalIsToldOncePerInterval(t *testing.T) {
+	sweeping(t, func(a *api, backups *register) {
+		backups.set("backup-uid", OwnerFinished)
+		backups.set("running", OwnerRunning)
+		key := leaveBehind(a, 1)[0]
+		_ = a.changeContent(a.contentOf(key).Name, func(c *snapshotv1.VolumeSnapshotContent) {
+			c.Finalizers = []string{"sidecar"}
+			metav1.SetMetaDataAnnotation(&c.ObjectMeta, annBeingCreated, "yes")
+		})
+		a.changeSnapshot(key, func(vs *snapshotv1.VolumeSnapshot) { vs.Finalizers = []string{"controller"} })
+		_ = a.delete(snapshotsResource, key.Namespace, key.Name, metav1.DeleteOptions{})
+		a.cutAfter(time.Second)
+	}, func(h *sweepHarness) {
+		h.taker.Take(h.ctx, request(77, ofOwner("running"), ofInstallation("velero"))) // cut, and for long not ready
+		h.pass(time.Hour)
+		h.Expect(h.warnings("is not gone yet")).To(BeNumerically("~", 6, 1))
+	})
+}

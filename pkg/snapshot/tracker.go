@@ -251,8 +251,9 @@ type Readiness struct {
 	Handle string
 	// ContentName is the VolumeSnapshotContent; empty when there is none yet.
 	ContentName string
-	// Driver is the CSI driver; empty while there is no content. PVC is what the snapshot was taken of.
-	Driver, PVC string
+	// Driver is the CSI driver; empty while there is no content. PVC is what the snapshot was taken of, and StorageClass
+	// that claim's.
+	Driver, PVC, StorageClass string
 	// Fault is the error that stands on the content, or else on the VolumeSnapshot, while it isn't ready.
 	Fault Fault
 	// Updated is when one of the two objects was last seen to change.
@@ -269,7 +270,7 @@ func (t *Tracker) Readiness(namespace, name string) (Readiness, bool) {
 	}
 	r := Readiness{
 		Ready: isReady(vs, content), Handle: handleOf(content),
-		PVC: ptr.Deref(vs.Spec.Source.PersistentVolumeClaimName, ""),
+		PVC: ptr.Deref(vs.Spec.Source.PersistentVolumeClaimName, ""), StorageClass: vs.Annotations[AnnStorageClass],
 	}
 	if content != nil {
 		r.ContentName, r.Driver = content.Name, content.Spec.Driver
@@ -284,7 +285,7 @@ func (t *Tracker) Readiness(namespace, name string) (Readiness, bool) {
 
 // Observation is what a Judge is asked about the error that stands on a snapshot of that namespace.
 func (r Readiness) Observation(namespace string, now time.Time) Observation {
-	o := Observation{Driver: r.Driver, Namespace: namespace, PVC: r.PVC, Phase: PhaseCutting}
+	o := Observation{Driver: r.Driver, Namespace: namespace, PVC: r.PVC, StorageClass: r.StorageClass, Phase: PhaseCutting}
 	if r.Handle != "" {
 		o.Phase = PhaseReadying
 	}

@@ -254,3 +254,30 @@ func TestContentIsFoundFromEitherSide(t *testing.T) {
 		h.Expect(content.Name).To(Equal(name))
 	})
 }
+
+// TestNoDeletionIsLostBetweenTwoPollers: a poller ends like a watch, and the next must know what the last one told.
+func TestNoDeletionIsLostBetweenTwoPollers(t *testing.T) {
+	inBubble(t, TakerOptions{}, func(a *api) { refuse(a, forbidden(snapshotsResource), "watch") }, func(h *harness) {
+		h.api.cutAfter(time.Second)
+		for i := range 400 {
+			r := request(i)
+			h.Expect(Wait(h.ctx, h.taker.Take(h.ctx, r)...)).To(Succeed())
+			h.pass(6 * time.Second)
+			_ = h.api.delete(snapshotsResource, r.Namespace, keyOf(r).Name, metav1.DeleteOptions{})
+			h.pass(3 * time.Second)
+		}
+		h.pass(time.Minute)
+		h.Expect(h.api.count(snapshotsResource)).To(BeZero())
+		h.Expect(h.tracker.allSnapshots()).To(BeEmpty())
+	})
+}
+
+func TestReadinessKnowsTheStorageClass(t *testing.T) {
+	inBubble(t, TakerOptions{}, func(a *api) { a.cutAfter(time.Second) }, func(h *harness) {
+		r := request(1, func(r *Request) { r.StorageClass = "fast" })
+		h.Expect(Wait(h.ctx, h.taker.Take(h.ctx, r)...)).To(Succeed())
+		readiness, known := h.tracker.Readiness(r.Namespace, keyOf(r).Name)
+		h.Expect(known).To(BeTrue())
+		h.Expect(readiness.Observation(r.Namespace, time.Now()).StorageClass).To(Equal("fast"))
+	})
+}

@@ -57,6 +57,9 @@ func Extend(stock *cobra.Command) {
 			runStock(c, args)
 			return nil
 		}
+		if err := checkSweepInterval(settings.sweepInterval); err != nil {
+			return err
+		}
 		factory, err := settings.factory(c)
 		if err != nil {
 			return err

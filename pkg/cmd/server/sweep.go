@@ -6,6 +6,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"time"
 
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
 	velerocontroller "github.com/vmware-tanzu/velero/pkg/controller"
@@ -19,6 +20,17 @@ import (
 
 	"github.com/velero-clipper/clipper/pkg/snapshot"
 )
+
+// shortestSweep is the shortest interval between two sweeps: each looks through everything that the cache has.
+const shortestSweep = 10 * time.Second
+
+func checkSweepInterval(interval time.Duration) error {
+	if interval != 0 && interval < shortestSweep {
+		return fmt.Errorf("flag --%s: %s is too short; accepted are 0, which switches the sweep off, and %s or longer, such as 10m",
+			SweepIntervalFlag, interval, shortestSweep)
+	}
+	return nil
+}
 
 // sweeping sets up the sweep of snapshots that are left over. It looks at once when a backup has failed.
 func (s *second) sweeping(tracker velerocontroller.BackupTracker) error {
@@ -115,10 +127,14 @@ func (o *owners) search(ctx context.Context, in crclient.Reader, id snapshot.Own
 
 // gone says how a backup stands whose Backup isn't there. One that was deleted while it runs goes on to its end.
 func (o *owners) gone(id snapshot.OwnerID) snapshot.OwnerState {
-	if o.running.Contains(o.namespace, id.Label) {
+	switch {
+	case o.running.Contains(o.namespace, id.Label):
 		return snapshot.OwnerRunning
+	case len(id.Label) >= validation.LabelValueMaxLength:
+		return snapshot.OwnerUnknown // a shortened name: whether it runs can't be asked
+	default:
+		return snapshot.OwnerGone
 	}
-	return snapshot.OwnerGone
 }
 
 // state says what a phase means for the snapshots. A backup that has failed validation has none; if one says that it is its own,

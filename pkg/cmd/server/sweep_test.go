@@ -91,7 +91,7 @@ func TestOwnersAreFoundByUID(t *testing.T) {
 		"none":                                  {snapshot.OwnerID{Label: "c", UID: "c"}, snapshot.OwnerGone},
 		"in another installation":               {snapshot.OwnerID{Label: "other", UID: "uid-elsewhere"}, snapshot.OwnerGone},
 		"by a name too long for a label":        {snapshot.OwnerID{Label: label.GetValidName(long), UID: "long"}, snapshot.OwnerFailed},
-		"an earlier one of a name that is long": {snapshot.OwnerID{Label: label.GetValidName(long), UID: "earlier"}, snapshot.OwnerGone},
+		"an earlier one of a name that is long": {snapshot.OwnerID{Label: label.GetValidName(long), UID: "earlier"}, snapshot.OwnerUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
@@ -154,4 +154,14 @@ func TestSweepIntervalFlag(t *testing.T) {
 	g.Expect(s.server.ParseFlags([]string{"--" + SweepIntervalFlag, "0"})).To(Succeed())
 	g.Expect(s.server.Flags().GetDuration(SweepIntervalFlag)).To(Equal(time.Duration(0)))
 	g.Expect(s.server.ParseFlags([]string{"--" + SweepIntervalFlag, "soon"})).NotTo(Succeed())
+}
+
+func TestSweepInterval(t *testing.T) {
+	g := NewWithT(t)
+	for _, good := range []time.Duration{0, shortestSweep, time.Hour} {
+		g.Expect(checkSweepInterval(good)).To(Succeed())
+	}
+	for _, bad := range []time.Duration{-5 * time.Second, 1, shortestSweep - 1} {
+		g.Expect(checkSweepInterval(bad)).To(MatchError(And(ContainSubstring(SweepIntervalFlag), ContainSubstring("such as 10m"))))
+	}
 }
