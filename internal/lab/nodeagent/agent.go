@@ -28,7 +28,8 @@ import (
 )
 
 const (
-	name = "node-agent"
+	// Name of the agent's DaemonSet and of its pod.
+	Name = "node-agent"
 	// moved is the size of everything that is moved.
 	moved = 1 << 20
 )
@@ -40,7 +41,7 @@ type Options struct {
 	Namespace string
 	// Takes is how long moving the data of one volume takes, for a DataUpload once the snapshot is ready.
 	Takes time.Duration
-	// Fail, if not empty, is the message with which each of them fails instead.
+	// Fail, if not empty, is the message with which each of them fails instead, until SetFail says otherwise.
 	Fail string
 }
 
@@ -49,24 +50,39 @@ type Agent struct {
 	opts Options
 
 	mu sync.Mutex
+	// fail is the present message of failure.
+	fail string
 	// cancels has what was begun.
 	cancels map[types.UID]context.CancelFunc
 }
 
 // New returns an agent that does nothing yet.
 func New(opts Options) *Agent {
-	return &Agent{opts: opts, cancels: map[types.UID]context.CancelFunc{}}
+	return &Agent{opts: opts, fail: opts.Fail, cancels: map[types.UID]context.CancelFunc{}}
+}
+
+// SetFail makes what ends from now on fail with this message; empty makes it succeed.
+func (a *Agent) SetFail(message string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.fail = message
+}
+
+func (a *Agent) failure() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.fail
 }
 
 // Install makes the DaemonSet and the pod that Velero looks for before it counts on a node agent.
 func (a *Agent) Install(ctx context.Context) error {
-	labels := map[string]string{"name": name, "role": name}
+	labels := map[string]string{"name": Name, "role": Name}
 	set := &appsv1.DaemonSet{
-		ObjectMeta: metav1.ObjectMeta{Namespace: a.opts.Namespace, Name: name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: a.opts.Namespace, Name: Name},
 		Spec: appsv1.DaemonSetSpec{
 			Selector: &metav1.LabelSelector{MatchLabels: labels},
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{
-				Containers: []corev1.Container{{Name: name, Image: "registry.invalid/" + name}},
+				Containers: []corev1.Container{{Name: Name, Image: "registry.invalid/" + Name}},
 			}},
 		},
 	}
@@ -77,7 +93,7 @@ func (a *Agent) Install(ctx context.Context) error {
 	if err := a.opts.Client.Status().Update(ctx, set); err != nil {
 		return fmt.Errorf("setting the status of the node agent: %w", err)
 	}
-	return a.installPod(ctx)
+	return a.InstallPod(ctx)
 }
 
 // Run works on what Velero makes until ctx ends. An object that can't be worked on ends it with an error.
@@ -149,11 +165,11 @@ func (a *Agent) move(ctx context.Context, upload *velerov2alpha1.DataUpload) err
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	phase := velerov2alpha1.DataUploadPhaseCompleted
-	if a.opts.Fail != "" {
+	phase, message := velerov2alpha1.DataUploadPhaseCompleted, a.failure()
+	if message != "" {
 		phase = velerov2alpha1.DataUploadPhaseFailed
 	}
-	return a.finish(ctx, upload, phase, a.opts.Fail)
+	return a.finish(ctx, upload, phase, message)
 }
 
 // finish removes the snapshot, which is a copy of what was moved, and ends the upload.

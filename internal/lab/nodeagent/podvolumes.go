@@ -19,12 +19,12 @@ import (
 	"github.com/velero-clipper/clipper/internal/lab/cluster"
 )
 
-// installPod makes the agent's pod on the only node, which Velero looks for before it makes a PodVolumeBackup.
-func (a *Agent) installPod(ctx context.Context) error {
+// InstallPod makes the agent's pod on the only node, which Velero looks for before it makes a PodVolumeBackup.
+func (a *Agent) InstallPod(ctx context.Context) error {
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: a.opts.Namespace, Name: name, Labels: map[string]string{"name": name, "role": name}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: a.opts.Namespace, Name: Name, Labels: map[string]string{"name": Name, "role": Name}},
 		Spec: corev1.PodSpec{
-			NodeName: cluster.DefaultNode, Containers: []corev1.Container{{Name: name, Image: "registry.invalid/" + name}},
+			NodeName: cluster.DefaultNode, Containers: []corev1.Container{{Name: Name, Image: "registry.invalid/" + Name}},
 		},
 	}
 	if err := a.opts.Client.Create(ctx, pod); err != nil {
@@ -98,7 +98,7 @@ func (a *Agent) read(ctx, work context.Context, pvb *velerov1.PodVolumeBackup) e
 	}
 	timer := time.NewTimer(a.opts.Takes)
 	defer timer.Stop()
-	phase, message := velerov1.PodVolumeBackupPhaseCompleted, a.opts.Fail
+	phase, message := velerov1.PodVolumeBackupPhaseCompleted, a.failure()
 	if message != "" {
 		phase = velerov1.PodVolumeBackupPhaseFailed
 	}

@@ -57,7 +57,6 @@ type Lab struct {
 	store     *objectstore.Store
 	engines   map[string]*engine
 	names     *names
-	agent     *agent
 
 	group *errgroup.Group
 	stop  context.CancelFunc
@@ -126,12 +125,7 @@ func (l *Lab) start(ctx, work context.Context) error {
 		return err
 	}
 	l.names.watch(work, l.group, l.cluster.Client())
-	if err := l.prepareEngines(ctx); err != nil {
-		return err
-	}
-	l.agent = &agent{client: l.cluster.Client()}
-	l.agent.serve(work, l.group)
-	return nil
+	return l.prepareEngines(ctx, work)
 }
 
 func (l *Lab) startKubelet(work context.Context) error {

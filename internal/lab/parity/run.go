@@ -20,6 +20,7 @@ import (
 
 	"github.com/velero-clipper/clipper/internal/lab/cluster"
 	"github.com/velero-clipper/clipper/internal/lab/driver"
+	"github.com/velero-clipper/clipper/internal/lab/nodeagent"
 	"github.com/velero-clipper/clipper/internal/lab/recorder"
 	"github.com/velero-clipper/clipper/internal/lab/server"
 )
@@ -103,7 +104,7 @@ type before struct {
 func (l *Lab) prepare(ctx context.Context, c Case, e *engine, w *world) (before, error) {
 	var b before
 	l.names.reset()
-	l.agent.set(c.NodeAgent)
+	e.agent.SetFail(c.NodeAgent.Fail)
 	l.mu.Lock()
 	l.commands = c.Commands
 	l.mu.Unlock()
@@ -120,7 +121,7 @@ func (l *Lab) prepare(ctx context.Context, c Case, e *engine, w *world) (before,
 		return b, err
 	}
 	if c.NodeAgent.Absent {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: e.namespace, Name: nodeAgentName}}
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: e.namespace, Name: nodeagent.Name}}
 		if err := w.client.Delete(ctx, pod, client.GracePeriodSeconds(0)); err != nil {
 			return b, err
 		}
@@ -189,7 +190,7 @@ func (l *Lab) clean(ctx context.Context, c Case, e *engine, w, own *world) error
 		errs = append(errs, w.client.DeleteAllOf(ctx, kind, client.InNamespace(e.namespace)))
 	}
 	if c.NodeAgent.Absent {
-		errs = append(errs, l.createAgentPod(ctx, e.namespace))
+		errs = append(errs, e.agent.InstallPod(ctx))
 	}
 	for namespace := range w.namespaces {
 		errs = append(errs, w.client.DeleteAllOf(ctx, &snapshotv1.VolumeSnapshot{}, client.InNamespace(namespace)))

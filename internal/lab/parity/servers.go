@@ -15,11 +15,10 @@ import (
 	"strings"
 
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/velero-clipper/clipper/internal/lab/cluster"
+	"github.com/velero-clipper/clipper/internal/lab/nodeagent"
 	"github.com/velero-clipper/clipper/internal/lab/recorder"
 	"github.com/velero-clipper/clipper/internal/lab/server"
 	"github.com/velero-clipper/clipper/internal/lab/toolchain"
@@ -40,6 +39,8 @@ type engine struct {
 	dir, plugins    string
 	recorder        string
 
+	// agent stands in for the installation's node agent.
+	agent  *nodeagent.Agent
 	server *server.Server
 	// flags are what the server runs with.
 	flags string
@@ -50,8 +51,8 @@ type engine struct {
 // idle are controllers that have nothing to do here, or would do it at a time of their own.
 const idle = "backup-sync,gc,schedule,restore,restore-operations,restore-finalizer,backup-repo"
 
-// prepareEngines makes the engines' namespaces, folders and node agents.
-func (l *Lab) prepareEngines(ctx context.Context) error {
+// prepareEngines makes the engines' namespaces and folders, and node agents that stand in until work ends.
+func (l *Lab) prepareEngines(ctx, work context.Context) error {
 	for _, name := range Engines() {
 		e := &engine{name: name, namespace: "velero-" + name, dir: filepath.Join(l.opts.Dir, name)}
 		e.plugins, e.recorder = filepath.Join(e.dir, "plugins"), filepath.Join(e.dir, "recorder")
@@ -68,9 +69,11 @@ func (l *Lab) prepareEngines(ctx context.Context) error {
 		if err := l.cluster.CreateNamespaces(ctx, e.namespace); err != nil {
 			return err
 		}
-		if err := l.createNodeAgent(ctx, e.namespace); err != nil {
+		e.agent = nodeagent.New(nodeagent.Options{Client: l.cluster.Client(), Namespace: e.namespace})
+		if err := e.agent.Install(ctx); err != nil {
 			return err
 		}
+		l.group.Go(func() error { return e.agent.Run(work) })
 		e.previous = "before-all"
 		first := &velerov1.Backup{ObjectMeta: metav1.ObjectMeta{Namespace: e.namespace, Name: e.previous}}
 		first.Status.Phase = velerov1.BackupPhaseCompleted
@@ -95,36 +98,6 @@ func copyProgram(path, dir string) error {
 	}
 	_, err = io.Copy(to, from)
 	return errors.Join(err, to.Close())
-}
-
-const nodeAgentName = "node-agent"
-
-// createNodeAgent makes what Velero looks for before it counts on a node agent.
-func (l *Lab) createNodeAgent(ctx context.Context, namespace string) error {
-	labels := map[string]string{"name": nodeAgentName, "role": nodeAgentName}
-	set := &appsv1.DaemonSet{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: nodeAgentName},
-		Spec: appsv1.DaemonSetSpec{
-			Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{
-				Containers: []corev1.Container{{Name: nodeAgentName, Image: "registry.invalid/" + nodeAgentName}},
-			}},
-		},
-	}
-	if err := l.cluster.Client().Create(ctx, set); err != nil {
-		return fmt.Errorf("creating the daemon set of the node agent: %w", err)
-	}
-	set.Status.NumberReady, set.Status.DesiredNumberScheduled = 1, 1
-	if err := l.cluster.Client().Status().Update(ctx, set); err != nil {
-		return fmt.Errorf("setting the status of the node agent: %w", err)
-	}
-	return l.createAgentPod(ctx, namespace)
-}
-
-func (l *Lab) createAgentPod(ctx context.Context, namespace string) error {
-	return l.cluster.CreatePods(ctx, cluster.Pod{
-		Namespace: namespace, Name: nodeAgentName, Labels: map[string]string{"name": nodeAgentName, "role": nodeAgentName},
-	})
 }
 
 // ensure starts the server, or starts it anew when the case wants other flags.
