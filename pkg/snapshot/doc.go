@@ -14,7 +14,7 @@
 //
 //   - Taker (taker.go) is what callers use: Take queues requests and returns one Snapshot, a future, for each
 //     (snapshot.go; what goes in and comes out is in request.go).
-//   - loop (loop.go, decide.go) is the one goroutine that owns a Taker's state. Everything reaches it as a function in its
+//   - loop (loop.go, decide.go, breaker.go) is the one goroutine that owns a Taker's state. Everything reaches it as a function in its
 //     mailbox or by its agenda of deadlines. entry.go, driver.go and messages.go are what it works with; create.go makes
 //     one VolumeSnapshot.
 //   - next (schedule.go) is the pure function that says which queued requests may start now. pace (pace.go) learns how much a
