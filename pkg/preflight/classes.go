@@ -50,7 +50,8 @@ func checkClasses(s *State) []Finding {
 			out = append(out, Finding{
 				Severity: Warning, Reason: "CSIDriverMissing", Object: "CSIDriver " + driver,
 				Message: fmt.Sprintf("CSI driver %s has %d volumes and no CSIDriver object: it may not be installed any more.", driver, s.Volumes.Value.CSI[driver]),
-				Fix:     "kubectl get csidriver " + driver,
+				Fix: "install the driver, or, if it is gone for good, delete its volumes: " +
+					"kubectl get persistentvolumes -o custom-columns=NAME:.metadata.name,DRIVER:.spec.csi.driver | grep -F " + driver,
 			})
 		}
 		if s.Classes.Err == nil && s.API["volumesnapshotclasses"].V1 {

@@ -4,6 +4,8 @@
 package preflight
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -11,6 +13,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"github.com/vmware-tanzu/velero/pkg/client"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/velero-clipper/clipper/pkg/preflight"
 )
@@ -29,17 +34,29 @@ func clusterSources(c *cobra.Command) sources {
 		if err != nil || account == "" {
 			return out, err
 		}
-		namespace, name, ok := strings.Cut(account, "/")
-		if !ok || namespace == "" || name == "" {
-			return preflight.Sources{}, fmt.Errorf("--as-service-account=%s is no namespace/name, such as velero/velero", account)
-		}
 		kube, err := factory.KubeClient()
 		if err != nil {
 			return preflight.Sources{}, err
 		}
-		out.Access = preflight.ServiceAccount{Authorization: kube.AuthorizationV1(), Namespace: namespace, Name: name}
-		return out, nil
+		out.Access, err = accessOf(c, kube, account)
+		return out, err
 	}
+}
+
+// accessOf answers for a service account. The cluster would answer for one that doesn't exist, too, that it may do nothing; so
+// this asks first, and lets it pass when asking isn't allowed.
+func accessOf(c *cobra.Command, kube kubernetes.Interface, account string) (preflight.Access, error) {
+	namespace, name, ok := strings.Cut(account, "/")
+	if !ok || namespace == "" || name == "" {
+		return nil, fmt.Errorf("--as-service-account=%s is no namespace/name, such as velero/velero", account)
+	}
+	ctx, cancel := context.WithTimeout(cmp.Or(c.Context(), context.Background()), timeout)
+	defer cancel()
+	if _, err := kube.CoreV1().ServiceAccounts(namespace).Get(ctx, name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("--as-service-account=%s: there is no ServiceAccount %s in namespace %s; see kubectl get serviceaccounts --namespace %s",
+			account, name, namespace, namespace)
+	}
+	return preflight.ServiceAccount{Authorization: kube.AuthorizationV1(), Namespace: namespace, Name: name}, nil
 }
 
 // SourcesFrom reads with the rights that the factory's clients have, past any cache.
