@@ -334,6 +334,8 @@ type Deletion struct {
 	// SnapshotsBefore and SnapshotsAfter count the physical snapshots at all drivers.
 	SnapshotsBefore int `json:"snapshotsBefore"`
 	SnapshotsAfter  int `json:"snapshotsAfter"`
+	// Earlier are the deletions of the same backup that left it there, in order.
+	Earlier []Deletion `json:"earlier"`
 }
 
 // Command is one run of the Velero command line.

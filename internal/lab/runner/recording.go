@@ -4,6 +4,7 @@
 package runner
 
 import (
+	"maps"
 	"time"
 
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
@@ -89,6 +90,18 @@ type deleteRecord struct {
 	created time.Time
 	done    bool
 	errors  []string
+	// requests are the requests for this deletion, and before it.
+	requests, earlier map[types.UID]bool
+}
+
+// newDelete begins the record of a deletion; what is still heard of the earlier ones of the same backup doesn't concern it.
+func newDelete(earlier *deleteRecord, now time.Time) *deleteRecord {
+	d := &deleteRecord{created: now, requests: map[types.UID]bool{}, earlier: map[types.UID]bool{}}
+	if earlier != nil {
+		maps.Copy(d.earlier, earlier.earlier)
+		maps.Copy(d.earlier, earlier.requests)
+	}
+	return d
 }
 
 // snapshotRecord is a VolumeSnapshot.

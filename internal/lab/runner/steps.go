@@ -142,12 +142,15 @@ func (r *run) deleteBackup(ctx context.Context, name string) error {
 	var uid types.UID
 	now := time.Now()
 	r.board.update(func(rec *recording) {
-		rec.deletes[name] = &deleteRecord{created: now}
+		rec.deletes[name] = newDelete(rec.deletes[name], now)
 		if b := rec.backups[name]; b != nil {
 			uid = b.uid
 		}
 	})
-	out := &result.Deletion{Errors: []string{}, SnapshotsBefore: r.physicalSnapshots()}
+	out := &result.Deletion{Errors: []string{}, Earlier: []result.Deletion{}, SnapshotsBefore: r.physicalSnapshots()}
+	if before := r.deletions[name]; before != nil {
+		out.Earlier = append(before.Earlier, *before)
+	}
 	r.deletions[name] = out
 	request := velerobackup.NewDeleteBackupRequest(name, string(uid))
 	request.Namespace = cluster.VeleroNamespace

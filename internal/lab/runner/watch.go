@@ -116,9 +116,10 @@ func (o *observer) deleteRequest(object client.Object, _ bool) {
 	request := object.(*velerov1.DeleteBackupRequest)
 	o.board.update(func(r *recording) {
 		record := r.deletes[request.Spec.BackupName]
-		if record == nil {
+		if record == nil || record.earlier[request.UID] {
 			return
 		}
+		record.requests[request.UID] = true
 		record.done = request.Status.Phase == velerov1.DeleteBackupRequestPhaseProcessed
 		record.errors = request.Status.Errors
 	})
