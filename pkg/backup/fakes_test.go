@@ -32,6 +32,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/velero-clipper/clipper/pkg/hook"
 	"github.com/velero-clipper/clipper/pkg/snapshot"
 )
 
@@ -251,12 +252,12 @@ type executor struct {
 	answer func(command, pod string) error
 }
 
-func (e *executor) ExecutePodCommand(_ logrus.FieldLogger, _ map[string]any, namespace, name, _ string, hook *velerov1.ExecHook) error {
-	e.events.add(hook.Command[0] + " " + namespace + "/" + name)
+func (e *executor) Run(_ context.Context, _ logrus.FieldLogger, command hook.Command) error {
+	e.events.add(command.Argv[0] + " " + command.Namespace + "/" + command.Pod)
 	if e.answer == nil {
 		return nil
 	}
-	return e.answer(hook.Command[0], name)
+	return e.answer(command.Argv[0], command.Pod)
 }
 
 // action is a plugin in process.

@@ -11,6 +11,8 @@
 //   - Set (set.go) is the resolved form of a backup's spec.hooks; Set.Hooks and Set.HasHooks answer for a pod.
 //   - Runner (runner.go) runs the hooks of one backup's pods: Freeze, then Thaw.
 //   - run.go runs a single hook: what is checked before, what becomes of its error or panic.
+//   - Command and Executor (command.go) are what a hook comes to and what runs it; package podexec does, through the API server.
+//   - Recorder (runner.go) keeps which pods are frozen beyond the life of the process; package freezerecord does, in ConfigMaps.
 //   - ledger.go counts hooks for status.hookStatus and keeps the freeze windows.
 //
 // # Promises
@@ -22,4 +24,7 @@
 //
 // A running hook is never abandoned: if Freeze returned while the freeze command still ran, the thaw could overtake it
 // and the application would stay frozen. Every hook is bounded by its timeout instead.
+//
+// With a Recorder, no command that may freeze a pod is sent before it is recorded how to thaw it. A pod without post hooks can't be
+// thawed by anybody, and one without pre hooks isn't frozen; neither is recorded.
 package hook

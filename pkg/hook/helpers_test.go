@@ -32,7 +32,7 @@ func newPod(name string, options ...podOption) *unstructured.Unstructured {
 	pod := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1",
 		"kind":       "Pod",
-		"metadata":   map[string]any{"namespace": "app", "name": name},
+		"metadata":   map[string]any{"namespace": "app", "name": name, "uid": "uid-" + name},
 		"spec": map[string]any{"containers": []any{
 			map[string]any{"name": "main"}, map[string]any{"name": "side"},
 		}},
@@ -136,27 +136,28 @@ func lines(hook *logrustest.Hook, level logrus.Level) []string {
 type fakeExecutor struct {
 	behaviour map[string]func() error
 
-	mu    sync.Mutex
-	calls []string
-	names []string
-	hooks []velerov1.ExecHook
+	mu       sync.Mutex
+	calls    []string
+	commands []Command
 }
 
-func (f *fakeExecutor) ExecutePodCommand(_ logrus.FieldLogger, _ map[string]any, namespace, name, hookName string, hook *velerov1.ExecHook) error {
-	command := strings.Join(hook.Command, " ")
+func (f *fakeExecutor) Run(ctx context.Context, _ logrus.FieldLogger, c Command) error {
+	command := strings.Join(c.Argv, " ")
 	f.mu.Lock()
-	f.calls = append(f.calls, namespace+"/"+name+" "+command)
-	f.names = append(f.names, hookName)
-	f.hooks = append(f.hooks, *hook)
+	f.calls = append(f.calls, c.Namespace+"/"+c.Pod+" "+command)
+	f.commands = append(f.commands, c)
 	f.mu.Unlock()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	if behave, ok := f.behaviour[command]; ok {
 		return behave()
 	}
 	return nil
 }
 
-// commands returns what was run so far, without the pods' names.
-func (f *fakeExecutor) commands() []string {
+// ran returns what was run so far, without the pods' names.
+func (f *fakeExecutor) ran() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	out := []string{}
@@ -175,6 +176,7 @@ type fakeRecorder struct {
 	frozenErr error
 	thawedErr error
 	thaw      []Hook
+	owed      []Hook
 	ctxErr    error
 }
 
@@ -190,8 +192,8 @@ func (f *fakeRecorder) Frozen(_ context.Context, _ *unstructured.Unstructured, t
 	return f.frozenErr
 }
 
-func (f *fakeRecorder) Thawed(ctx context.Context, _ *unstructured.Unstructured) error {
-	f.ctxErr = ctx.Err()
+func (f *fakeRecorder) Thawed(ctx context.Context, _ *unstructured.Unstructured, owed []Hook) error {
+	f.ctxErr, f.owed = ctx.Err(), owed
 	f.note("clear")
 	return f.thawedErr
 }

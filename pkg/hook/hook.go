@@ -53,18 +53,6 @@ func (h Hook) String() string {
 	return fmt.Sprintf("%q (number %d)", h.Name, h.Index)
 }
 
-// executorName is what the executor is given as the hook's name. It refuses an empty one.
-func (h Hook) executorName() string {
-	switch {
-	case h.Source == SourceAnnotation:
-		return "pod-annotation"
-	case h.Name == "":
-		return "unnamed"
-	default:
-		return h.Name
-	}
-}
-
 // finished reports whether the pod's containers have all ended for good, so that there is nothing to freeze and nothing
 // to run a command in.
 func finished(pod *unstructured.Unstructured) bool {

@@ -4,6 +4,7 @@
 package hook
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -67,15 +68,13 @@ func (c call) logger() logrus.FieldLogger {
 }
 
 // execute runs the command. A panic below it becomes an error: what began as one hook must not take the thaw of every
-// frozen pod in the server with it.
-func execute(executor Executor, c call) (err error) {
+// frozen pod in the server with it. The end of ctx doesn't reach the command: a hook that is running is never abandoned.
+func execute(ctx context.Context, executor Executor, c call) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			c.logger().WithField("stack", string(debug.Stack())).Debug("Stack of the panic in a hook")
 			err = fmt.Errorf("running its command panicked: %v", r)
 		}
 	}()
-	exec := c.hook.Exec.DeepCopy()
-	return executor.ExecutePodCommand(c.logger(), c.pod.UnstructuredContent(),
-		c.pod.GetNamespace(), c.pod.GetName(), c.hook.executorName(), exec)
+	return executor.Run(context.WithoutCancel(ctx), c.logger(), CommandOf(c.pod, c.phase, c.hook))
 }

@@ -16,19 +16,15 @@ import (
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
 )
 
-// Executor runs a command in a container of a pod and waits for its end or for the hook's timeout. Velero's
-// pkg/podexec is one.
-type Executor interface {
-	ExecutePodCommand(log logrus.FieldLogger, item map[string]any, namespace, name, hookName string, hook *velerov1.ExecHook) error
-}
-
-// Recorder keeps, beyond the life of the process, which pods are frozen and how to thaw them.
+// Recorder keeps, beyond the life of the process, which pods are frozen and how to thaw them. Its methods are called from
+// many goroutines at once, for one pod one after the other.
 type Recorder interface {
 	// Frozen is called before the first pre hook of a pod runs, with the hooks that will thaw it. When it returns an
 	// error the pod is not frozen.
 	Frozen(ctx context.Context, pod *unstructured.Unstructured, thaw []Hook) error
-	// Thawed is called when the pod's post hooks have run, whatever their result.
-	Thawed(ctx context.Context, pod *unstructured.Unstructured) error
+	// Thawed is called when the pod's post hooks are over. owed are those that have not run, because their container could
+	// not be reached; whatever the result of the others, they have run.
+	Thawed(ctx context.Context, pod *unstructured.Unstructured, owed []Hook) error
 }
 
 // Deps is what a Runner needs.
@@ -73,6 +69,8 @@ type podState struct {
 	// hasWindow is true once a pre hook has started.
 	hasWindow bool
 	recorded  bool
+	// recordErr is why the freeze couldn't be recorded. It is tried once for a freeze, not once for a hook.
+	recordErr error
 	// thawErr is the result of the thaw, for those who ask again.
 	thawErr error
 }
@@ -110,8 +108,9 @@ func NewRunner(deps Deps) *Runner {
 // also for one that has post hooks only, or no hooks: Thaw runs the post hooks of pods that Freeze has seen.
 //
 // An error means that the pod must not be backed up: a hook whose onError is explicitly Fail has failed (the hooks after
-// it don't run), the freeze couldn't be recorded, or ctx has ended. A failure of any other hook is only an error line,
-// and the next hook runs. Every error has been logged as an error line before Freeze returns.
+// it don't run), or ctx has ended. A failure of any other hook is only an error line, and the next hook runs. When the freeze
+// can't be recorded, each of the pod's pre hooks fails, without having been run. Every error has been logged as an error line
+// before Freeze returns.
 //
 // ctx is looked at between hooks. A hook that is running is waited for, at most for its timeout.
 func (r *Runner) Freeze(ctx context.Context, log logrus.FieldLogger, pod *unstructured.Unstructured) error {
@@ -153,13 +152,13 @@ func (r *Runner) preHook(ctx context.Context, state *podState, c call) error {
 	}
 	err := c.check()
 	if err == nil {
-		if err := r.record(ctx, state, c); err != nil {
-			return err
-		}
+		err = r.record(ctx, state, c.pod)
+	}
+	if err == nil {
 		if !state.hasWindow {
 			state.window, state.hasWindow = r.ledger.open(keyOf(c.pod), r.deps.Clock.Now()), true
 		}
-		err = execute(r.deps.Executor, c)
+		err = execute(ctx, r.deps.Executor, c)
 	}
 	err = r.settle(c, err)
 	if c.hook.Exec.OnError == velerov1.HookErrorModeFail {
@@ -168,15 +167,15 @@ func (r *Runner) preHook(ctx context.Context, state *podState, c call) error {
 	return nil
 }
 
-// record makes the durable record, once for a pod, before its first command is sent.
-func (r *Runner) record(ctx context.Context, state *podState, c call) error {
-	if r.deps.Recorder == nil || state.recorded || len(state.thaw) == 0 {
-		return nil
+// record makes the durable record, once for a freeze, before its first command is sent. A pod without post hooks needs none:
+// nothing could thaw it.
+func (r *Runner) record(ctx context.Context, state *podState, pod *unstructured.Unstructured) error {
+	if r.deps.Recorder == nil || state.recorded || state.recordErr != nil || len(state.thaw) == 0 {
+		return state.recordErr
 	}
-	if err := r.deps.Recorder.Frozen(ctx, c.pod, state.thaw); err != nil {
-		err = c.wrap(fmt.Errorf("not run, because the freeze couldn't be recorded: %w", err))
-		c.logger().WithError(err).Error("Hook not run")
-		return err
+	if err := r.deps.Recorder.Frozen(ctx, pod, state.thaw); err != nil {
+		state.recordErr = fmt.Errorf("not run, because it couldn't be recorded that the pod is frozen: %w", err)
+		return state.recordErr
 	}
 	state.recorded = true
 	return nil
@@ -186,9 +185,9 @@ func (r *Runner) record(ctx context.Context, state *podState, c call) error {
 // Freeze returned no error. Without a Freeze before it, and when the pod is thawed already, it runs nothing. A second
 // caller waits until the first has finished and gets the same result.
 //
-// It doesn't heed the end of ctx: an application must not stay frozen because its backup was cancelled. The timeouts of
-// the hooks bound it. A failing hook doesn't keep the next one from running. The error tells of all that failed, and
-// each has been logged as an error line; the pod stays in the backup.
+// It doesn't heed the end of ctx: an application must not stay frozen because its backup was cancelled. The Executor bounds
+// it. A failing hook doesn't keep the next one from running. The error tells of all that failed, and each has been logged as an
+// error line; the pod stays in the backup. Hooks that have not reached their container stay in the record, for whoever recovers.
 func (r *Runner) Thaw(ctx context.Context, log logrus.FieldLogger, pod *unstructured.Unstructured) error {
 	log = r.logger(log)
 	state := r.state(keyOf(pod))
@@ -198,18 +197,23 @@ func (r *Runner) Thaw(ctx context.Context, log logrus.FieldLogger, pod *unstruct
 		return state.thawErr
 	}
 	var errs []error
+	var owed []Hook
 	for _, h := range state.thaw {
-		errs = append(errs, r.postHook(call{pod: pod, phase: PhasePost, hook: h, log: log}))
+		err := r.postHook(ctx, call{pod: pod, phase: PhasePost, hook: h, log: log})
+		errs = append(errs, err)
+		if Owed(err) {
+			owed = append(owed, h)
+		}
 	}
 	if state.hasWindow {
 		r.deps.FreezeSeconds.Observe(r.ledger.close(state.window, r.deps.Clock.Now()).Seconds())
 	}
 	state.stage, state.thawErr = thawed, errors.Join(errs...)
-	r.unrecord(context.WithoutCancel(ctx), state, log, pod)
+	r.unrecord(context.WithoutCancel(ctx), state, call{pod: pod, log: log}, owed)
 	return state.thawErr
 }
 
-func (r *Runner) postHook(c call) error {
+func (r *Runner) postHook(ctx context.Context, c call) error {
 	r.ledger.attempt(c.key())
 	if finished(c.pod) {
 		r.ledger.settle(c.key(), nil)
@@ -217,21 +221,21 @@ func (r *Runner) postHook(c call) error {
 	}
 	err := c.check()
 	if err == nil {
-		err = execute(r.deps.Executor, c)
+		err = execute(ctx, r.deps.Executor, c)
 	}
 	return r.settle(c, err)
 }
 
 // unrecord clears the durable record. Failing at it is a warning: the worst that follows is a second thaw after the next
 // start of the server.
-func (r *Runner) unrecord(ctx context.Context, state *podState, log logrus.FieldLogger, pod *unstructured.Unstructured) {
+func (r *Runner) unrecord(ctx context.Context, state *podState, c call, owed []Hook) {
 	if !state.recorded {
 		return
 	}
 	state.recorded = false
-	if err := r.deps.Recorder.Thawed(ctx, pod); err != nil {
-		log.WithError(err).WithFields(logrus.Fields{"namespace": pod.GetNamespace(), "pod": pod.GetName()}).
-			Warn("The pod is thawed, but the record of its freeze couldn't be removed")
+	log := c.log.WithFields(logrus.Fields{"namespace": c.pod.GetNamespace(), "pod": c.pod.GetName()})
+	if err := r.deps.Recorder.Thawed(ctx, c.pod, owed); err != nil {
+		log.WithError(err).Warn("The post hooks of the pod are over, but the record of its freeze couldn't be changed")
 	}
 }
 
@@ -278,7 +282,7 @@ func (r *Runner) state(key podKey) *podState {
 // reset begins a new freeze.
 func (s *podState) reset(thaw []Hook) {
 	s.stage, s.thaw, s.thawErr = untouched, thaw, nil
-	s.window, s.hasWindow, s.recorded = 0, false, false
+	s.window, s.hasWindow, s.recorded, s.recordErr = 0, false, false, nil
 }
 
 func keyOf(pod *unstructured.Unstructured) podKey {

@@ -120,7 +120,7 @@ func TestFreezeAndThaw(t *testing.T) {
 			_ = runner.Thaw(t.Context(), log, pod)
 			_ = runner.Thaw(t.Context(), log, pod)
 
-			g.Expect(executor.commands()).To(Equal(tt.commands))
+			g.Expect(executor.ran()).To(Equal(tt.commands))
 			g.Expect(lines(written, logrus.ErrorLevel)).To(HaveLen(tt.errorLines))
 			attempted, failed := runner.Stats()
 			g.Expect([]int{attempted, failed}).To(Equal([]int{tt.attempted, tt.failed}))
@@ -153,7 +153,7 @@ func TestThawNeedsAFreeze(t *testing.T) {
 	executor := &fakeExecutor{}
 	runner := NewRunner(Deps{Executor: executor, Set: twoAndTwo("")})
 	g.Expect(runner.Thaw(t.Context(), log, newPod("a"))).To(Succeed())
-	g.Expect(executor.commands()).To(BeEmpty())
+	g.Expect(executor.ran()).To(BeEmpty())
 }
 
 func TestFreezeTwice(t *testing.T) {
@@ -166,11 +166,11 @@ func TestFreezeTwice(t *testing.T) {
 	g.Expect(runner.Freeze(t.Context(), log, pod)).To(MatchError("pod app/a is frozen already"))
 	g.Expect(lines(written, logrus.ErrorLevel)).To(HaveLen(1))
 	g.Expect(runner.Thaw(t.Context(), log, pod)).To(Succeed())
-	g.Expect(executor.commands()).To(Equal([]string{"pre1", "pre2", "pre3", "post1", "post2"}))
+	g.Expect(executor.ran()).To(Equal([]string{"pre1", "pre2", "pre3", "post1", "post2"}))
 
 	g.Expect(runner.Freeze(t.Context(), log, pod)).To(Succeed(), "a second cycle after the thaw")
 	g.Expect(runner.Thaw(t.Context(), log, pod)).To(Succeed())
-	g.Expect(executor.commands()).To(HaveLen(10))
+	g.Expect(executor.ran()).To(HaveLen(10))
 	g.Expect(runner.Windows()).To(HaveLen(2))
 	attempted, _ := runner.Stats()
 	g.Expect(attempted).To(Equal(5), "the same hooks are not counted again")
@@ -186,7 +186,7 @@ func TestTheEndOfTheContext(t *testing.T) {
 		cancel(errors.New("backup is being deleted"))
 		g.Expect(runner.Freeze(ctx, log, newPod("a"))).To(MatchError(ContainSubstring("backup is being deleted")))
 		g.Expect(runner.Thaw(ctx, log, newPod("a"))).To(Succeed())
-		g.Expect(executor.commands()).To(BeEmpty())
+		g.Expect(executor.ran()).To(BeEmpty())
 		g.Expect(lines(written, logrus.ErrorLevel)).To(HaveLen(1))
 	})
 	t.Run("between two pre hooks: thawed, with a live context", func(t *testing.T) {
@@ -198,7 +198,7 @@ func TestTheEndOfTheContext(t *testing.T) {
 		runner := NewRunner(Deps{Executor: executor, Set: twoAndTwo(""), Recorder: recorder})
 		g.Expect(runner.Freeze(ctx, log, newPod("a"))).To(MatchError(context.Canceled))
 		g.Expect(runner.Thaw(ctx, log, newPod("a"))).To(Succeed())
-		g.Expect(executor.commands()).To(Equal([]string{"record", "pre1", "post1", "post2", "clear"}))
+		g.Expect(executor.ran()).To(Equal([]string{"record", "pre1", "post1", "post2", "clear"}))
 		g.Expect(recorder.ctxErr).NotTo(HaveOccurred())
 	})
 }
@@ -215,19 +215,63 @@ func TestRecorder(t *testing.T) {
 		runner, recorder := setup(twoAndTwo(""))
 		g.Expect(runner.Freeze(t.Context(), log, newPod("a"))).To(Succeed())
 		g.Expect(runner.Thaw(t.Context(), log, newPod("a"))).To(Succeed())
-		g.Expect(recorder.executor.commands()).To(Equal([]string{"record", "pre1", "pre2", "pre3", "post1", "post2", "clear"}))
+		g.Expect(recorder.executor.ran()).To(Equal([]string{"record", "pre1", "pre2", "pre3", "post1", "post2", "clear"}))
 		g.Expect(recorder.thaw).To(HaveExactElements(
 			HaveField("Exec.Command", []string{"post1"}), HaveField("Exec.Command", []string{"post2"})))
 	})
-	t.Run("what can't be recorded isn't frozen, whatever the hook's mode", func(t *testing.T) {
+	t.Run("what can't be recorded isn't frozen: each pre hook fails, and its mode says what follows", func(t *testing.T) {
+		for mode, want := range map[velerov1.HookErrorMode]struct {
+			freezes bool
+			ran     []string
+			errors  int
+		}{
+			modeFail:     {ran: []string{"record"}, errors: 1},
+			modeContinue: {freezes: true, ran: []string{"record", "post1", "post2"}, errors: 3},
+			"":           {freezes: true, ran: []string{"record", "post1", "post2"}, errors: 3},
+		} {
+			g := NewWithT(t)
+			log, written := newLog()
+			runner, recorder := setup(twoAndTwo(mode))
+			recorder.frozenErr = errors.New("etcd is read-only")
+			err := runner.Freeze(t.Context(), log, newPod("a"))
+			if want.freezes {
+				g.Expect(err).NotTo(HaveOccurred())
+			} else {
+				g.Expect(err).To(MatchError(recorder.frozenErr))
+			}
+			g.Expect(runner.Thaw(t.Context(), log, newPod("a"))).To(Succeed())
+			g.Expect(recorder.executor.ran()).To(Equal(want.ran), "mode %q", mode)
+			g.Expect(lines(written, logrus.ErrorLevel)).To(HaveLen(want.errors))
+			g.Expect(lines(written, logrus.ErrorLevel)).To(HaveEach(ContainSubstring("couldn't be recorded that the pod is frozen: etcd is read-only")))
+			g.Expect(runner.Windows()).To(BeEmpty())
+			_, failed := runner.Stats()
+			g.Expect(failed).To(Equal(want.errors))
+		}
+	})
+	t.Run("a freeze that couldn't be recorded is tried anew the next time", func(t *testing.T) {
 		g := NewWithT(t)
-		log, written := newLog()
-		runner, recorder := setup(twoAndTwo(modeContinue))
+		log, _ := newLog()
+		runner, recorder := setup(twoAndTwo(modeFail))
 		recorder.frozenErr = errors.New("etcd is read-only")
-		g.Expect(runner.Freeze(t.Context(), log, newPod("a"))).To(MatchError(recorder.frozenErr))
-		g.Expect(runner.Thaw(t.Context(), log, newPod("a"))).To(Succeed())
-		g.Expect(recorder.executor.commands()).To(Equal([]string{"record"}))
-		g.Expect(lines(written, logrus.ErrorLevel)).To(HaveLen(1))
+		g.Expect(runner.Freeze(t.Context(), log, newPod("a"))).NotTo(Succeed())
+		recorder.frozenErr = nil
+		g.Expect(runner.Freeze(t.Context(), log, newPod("a"))).To(Succeed())
+		g.Expect(recorder.executor.ran()).To(Equal([]string{"record", "record", "pre1", "pre2", "pre3"}))
+	})
+	t.Run("a post hook that didn't reach its container is still owed, unless its pod is gone", func(t *testing.T) {
+		g := NewWithT(t)
+		log, _ := newLog()
+		runner, recorder := setup(mustResolve(specOf("s", hooksOf(exec("pre", "")),
+			hooksOf(exec("post1", ""), exec("post2", ""), exec("post3", "")))))
+		refused := errors.New("503 from the API server")
+		recorder.executor.behaviour = map[string]func() error{
+			"post1": fails,
+			"post2": func() error { return &NotRunError{Err: refused} },
+			"post3": func() error { return &NotRunError{Err: refused, PodGone: true} },
+		}
+		g.Expect(runner.Freeze(t.Context(), log, newPod("a"))).To(Succeed())
+		g.Expect(runner.Thaw(t.Context(), log, newPod("a"))).To(MatchError(refused))
+		g.Expect(recorder.owed).To(HaveExactElements(HaveField("Exec.Command", []string{"post2"})))
 	})
 	t.Run("a record that stays is a warning", func(t *testing.T) {
 		g := NewWithT(t)
@@ -248,8 +292,8 @@ func TestRecorder(t *testing.T) {
 			runner, recorder := setup(set)
 			g.Expect(runner.Freeze(t.Context(), log, newPod("a"))).To(Succeed())
 			g.Expect(runner.Thaw(t.Context(), log, newPod("a"))).To(Succeed())
-			g.Expect(recorder.executor.commands()).To(HaveLen(1))
-			g.Expect(recorder.executor.commands()).NotTo(ContainElement("record"))
+			g.Expect(recorder.executor.ran()).To(HaveLen(1))
+			g.Expect(recorder.executor.ran()).NotTo(ContainElement("record"))
 		}
 	})
 }
@@ -288,12 +332,15 @@ func TestWhatTheExecutorIsGiven(t *testing.T) {
 	executor := &fakeExecutor{}
 	set := mustResolve(specOf("", hooksOf(exec("pre", "")), nil), specOf("named", hooksOf(exec("pre", modeContinue)), nil))
 	runner := NewRunner(Deps{Executor: executor, Set: set})
-	pod := newPod("a", annotated("post.hook.backup.velero.io/command", "thaw", "post.hook.backup.velero.io/container", "side"))
+	pod := newPod("a", annotated("post.hook.backup.velero.io/command", "thaw", "post.hook.backup.velero.io/container", "side",
+		"post.hook.backup.velero.io/timeout", "1m"))
 	g.Expect(runner.Freeze(t.Context(), log, pod)).To(Succeed())
 	g.Expect(runner.Thaw(t.Context(), log, pod)).To(Succeed())
-	g.Expect(executor.names).To(HaveExactElements("unnamed", "named", "pod-annotation"))
-	g.Expect(executor.hooks[1].OnError).To(Equal(modeContinue))
-	g.Expect(executor.hooks[2].Container).To(Equal("side"))
+	g.Expect(executor.commands).To(HaveExactElements(
+		Command{Namespace: "app", Pod: "a", UID: "uid-a", Container: "main", Argv: []string{"pre"}, Timeout: DefaultTimeout},
+		Command{Namespace: "app", Pod: "a", UID: "uid-a", Container: "main", Argv: []string{"pre"}, Timeout: DefaultTimeout},
+		Command{Namespace: "app", Pod: "a", UID: "uid-a", Container: "side", Argv: []string{"thaw"}, Timeout: time.Minute, Insist: true},
+	))
 }
 
 func TestSameNamedHooksCountOnce(t *testing.T) {
@@ -351,7 +398,7 @@ func TestThawWaitsForTheFreezeUnderWay(t *testing.T) {
 	group.Go(func() error { return runner.Thaw(t.Context(), log, newPod("a")) })
 	close(release)
 	g.Expect(group.Wait()).To(Succeed())
-	g.Expect(executor.commands()).To(Equal([]string{"pre1", "pre2", "pre3", "post1", "post2"}))
+	g.Expect(executor.ran()).To(Equal([]string{"pre1", "pre2", "pre3", "post1", "post2"}))
 }
 
 func TestManyPodsAndManyThawsAtOnce(t *testing.T) {
@@ -380,7 +427,7 @@ func TestManyPodsAndManyThawsAtOnce(t *testing.T) {
 		})
 	}
 	g.Expect(group.Wait()).To(Succeed())
-	g.Expect(executor.commands()).To(HaveLen(4*pods), "pre1, pre2, post1, post2, once for each pod")
+	g.Expect(executor.ran()).To(HaveLen(4*pods), "pre1, pre2, post1, post2, once for each pod")
 	attempted, failed := runner.Stats()
 	g.Expect([]int{attempted, failed}).To(Equal([]int{5 * pods, 2 * pods}))
 }

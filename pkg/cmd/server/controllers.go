@@ -18,7 +18,6 @@ import (
 	"github.com/vmware-tanzu/velero/pkg/itemoperationmap"
 	biav1 "github.com/vmware-tanzu/velero/pkg/plugin/velero/backupitemaction/v1"
 	ibav1 "github.com/vmware-tanzu/velero/pkg/plugin/velero/itemblockaction/v1"
-	"github.com/vmware-tanzu/velero/pkg/podexec"
 	repomanager "github.com/vmware-tanzu/velero/pkg/repository/manager"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -26,6 +25,7 @@ import (
 	"github.com/velero-clipper/clipper/pkg/backup"
 	"github.com/velero-clipper/clipper/pkg/backup/fsbackup"
 	"github.com/velero-clipper/clipper/pkg/controller"
+	"github.com/velero-clipper/clipper/pkg/hook/podexec"
 )
 
 // controllers registers the backup controllers. They share one tracker, or the deletion controller would delete a backup
@@ -69,11 +69,15 @@ func (s *second) backup(tracker velerocontroller.BackupTracker) (reconciler, err
 	if err != nil {
 		return nil, err
 	}
+	executor, err := podexec.New(podexec.Options{Config: s.rest})
+	if err != nil {
+		return nil, err
+	}
 	engine := backup.NewEngine(backup.Deps{
 		Client:      s.uncached,
 		Dynamic:     s.dynamic,
 		Discovery:   s.discovery,
-		Executor:    podexec.NewPodCommandExecutor(s.rest, s.kube.CoreV1().RESTClient()),
+		Executor:    executor,
 		Taker:       s.snapshots.taker,
 		Settler:     s.snapshots.remover,
 		PodVolumes:  podVolumes,
