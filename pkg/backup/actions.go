@@ -76,9 +76,9 @@ func (r *run) actionsOf(resolved []framework.BackupItemResolvedActionV2) ([]acti
 }
 
 // usesAction says whether the action of that name is called for an item.
-func (r *run) usesAction(name string, item collect.Item) bool {
+func (r *run) usesAction(name string, item collect.Item, object *unstructured.Unstructured) bool {
 	for _, action := range r.actions {
-		if action.Name() == name && action.ShouldUse(item.GroupResource, item.Namespace, item.Object, r.log) {
+		if action.Name() == name && action.ShouldUse(item.GroupResource, item.Namespace, object, r.log) {
 			return true
 		}
 	}

@@ -39,6 +39,8 @@ type claim struct {
 	snapshot *snapshot.Snapshot
 	// discarded: the snapshot was cut and is removed all the same.
 	discarded bool
+	// spoiled is why a snapshot that was cut is of no use.
+	spoiled error
 }
 
 func newClaims(planner *volume.Planner, taker Taker) *claims {
@@ -137,7 +139,7 @@ func (c *claims) of(block *itemblock.Block) []*claim {
 	var found []*claim
 	seen := map[*claim]bool{}
 	for _, item := range block.PVCs() {
-		claim := c.byName[types.NamespacedName{Namespace: item.Namespace, Name: item.Name}]
+		claim := c.byName[item.NamespacedName()]
 		if claim != nil && !seen[claim] {
 			seen[claim] = true
 			found = append(found, claim)

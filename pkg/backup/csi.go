@@ -63,6 +63,9 @@ func backUpClaim(ctx context.Context, w *walker, object *unstructured.Unstructur
 	if err := outcome.Err(); err != nil {
 		return actionResult{}, err
 	}
+	if err := w.claims.unfit(claim); err != nil {
+		return actionResult{}, err
+	}
 	if outcome.Lost != "" {
 		return actionResult{}, errors.New(outcome.Lost)
 	}
@@ -122,10 +125,10 @@ func backUpSnapshot(ctx context.Context, w *walker, object *unstructured.Unstruc
 		related = append([]additional{w.snapshotClass(ctx, *vs.Spec.VolumeSnapshotClassName)}, related...)
 	}
 	if gone { // nothing can be asked about it later
-		return actionResult{object: vsItem.Object, additional: related, mustInclude: true}, nil
+		return actionResult{object: vsItem.Object(), additional: related, mustInclude: true}, nil
 	}
 	return actionResult{
-		object:      vsItem.Object,
+		object:      vsItem.Object(),
 		additional:  related,
 		mustInclude: true,
 		operationID: fmt.Sprintf("%s/%s/%s", name.Namespace, name.Name, w.deps.Clock.Now().Format(time.RFC3339)),
@@ -235,7 +238,7 @@ func (w *walker) typedItem(gr schema.GroupResource, object client.Object) (*coll
 	}
 	u := &unstructured.Unstructured{Object: content}
 	u.SetGroupVersionKind(snapshotv1.SchemeGroupVersion.WithKind(resource.Kind))
-	return &collect.Item{
-		GroupResource: gr, PreferredGVR: preferred, Namespace: object.GetNamespace(), Name: object.GetName(), Kind: resource.Kind, Object: u,
-	}, nil
+	kind := &collect.Type{GroupResource: gr, PreferredGVR: preferred, APIVersion: snapshotv1.SchemeGroupVersion.String(), Kind: resource.Kind}
+	item, err := collect.NewItem(kind, u)
+	return &item, err
 }

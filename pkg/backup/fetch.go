@@ -26,7 +26,7 @@ type relatedFetcher struct {
 	pageSize int64
 	// many is true when a list of all volumes is worth its while.
 	many    bool
-	volumes map[string]*unstructured.Unstructured
+	volumes map[string]*collect.Item
 }
 
 func (r *run) relatedFetcher() *relatedFetcher {
@@ -53,16 +53,23 @@ func (f *relatedFetcher) fetch(ctx context.Context, id velero.ResourceIdentifier
 		return f.Fetch(ctx, id) // it says what is wrong
 	}
 	if f.volumes == nil {
-		f.volumes = map[string]*unstructured.Unstructured{}
+		f.volumes = map[string]*collect.Item{}
+		kind := &collect.Type{GroupResource: id.GroupResource, PreferredGVR: gvr, APIVersion: gvr.GroupVersion().String(), Kind: resource.Kind}
 		lists := pager.New(func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 			return f.Dynamic.Resource(gvr).List(ctx, opts)
 		})
 		lists.PageSize = f.pageSize
+		lists.PageBufferSize = 0 // no pages in store
 		err := lists.EachListItem(ctx, metav1.ListOptions{}, func(object runtime.Object) error {
-			if volume, ok := object.(*unstructured.Unstructured); ok {
-				f.volumes[volume.GetName()] = volume
+			volume, ok := object.(*unstructured.Unstructured)
+			if !ok {
+				return nil
 			}
-			return nil
+			item, err := collect.NewItem(kind, volume)
+			if err == nil {
+				f.volumes[item.Name] = &item
+			}
+			return err
 		})
 		f.many = err == nil // what can't be listed is asked for one by one
 	}
@@ -70,5 +77,5 @@ func (f *relatedFetcher) fetch(ctx context.Context, id velero.ResourceIdentifier
 	if volume == nil {
 		return f.Fetch(ctx, id)
 	}
-	return &collect.Item{GroupResource: id.GroupResource, PreferredGVR: gvr, Name: id.Name, Kind: resource.Kind, Object: volume}, nil
+	return volume, nil
 }

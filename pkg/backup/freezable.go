@@ -16,7 +16,7 @@ import (
 func (r *run) worthFreezing(pods []collect.Item) []collect.Item {
 	var found []collect.Item
 	for _, pod := range pods {
-		if claim := r.unprotectable(pod.Object); claim != "" {
+		if claim := r.unprotectable(pod.Object()); claim != "" {
 			r.log.WithField("resource", kuberesource.Pods.String()).WithField("namespace", pod.Namespace).WithField("name", pod.Name).
 				Infof("The pod's hooks are not run: claim %s can't be protected, so the pod will not be in the backup", claim)
 			continue

@@ -40,6 +40,7 @@ func (r *run) hookedBlock(ctx context.Context, block *itemblock.Block) {
 		log.WithError(context.Cause(ctx)).Warn("The backup was ended while this block's pods were frozen; they are thawed, its items are not written")
 		return
 	}
+	r.checkWindows(ctx, block)
 	r.walk(ctx, block)
 }
 
@@ -52,21 +53,12 @@ func (r *run) freezeAndSnapshot(ctx context.Context, block *itemblock.Block) {
 	// Room for the snapshots comes first: a pod must not be frozen while those of other backups have all the places.
 	release := r.deps.Taker.Reserve(ctx, r.claims.wanted(block)...)
 	defer release()
-	defer func() {
-		for _, pod := range pods {
-			// What went wrong has been logged; the pod's item is backed up all the same (219).
-			_ = r.runner.Thaw(ctx, log, pod.Object)
-		}
-	}()
-	for _, pod := range pods {
-		if err := r.runner.Freeze(ctx, log, pod.Object); err != nil {
-			r.visits.refuse(pod, block)
-		}
+	f := r.newFreeze(ctx, log, pods)
+	defer f.thaw()
+	f.begin(block)
+	if ctx.Err() == nil {
+		r.protect(ctx, f, block, release)
 	}
-	if ctx.Err() != nil {
-		return
-	}
-	r.protect(ctx, block, release)
 }
 
 // unvisited returns the items that aren't in the backup yet. A pod that another block has brought in is not frozen for
@@ -74,7 +66,7 @@ func (r *run) freezeAndSnapshot(ctx context.Context, block *itemblock.Block) {
 func (r *run) unvisited(items []collect.Item) []collect.Item {
 	var found []collect.Item
 	for _, item := range items {
-		if !r.visits.isKnown(keyOf(item.Object)) {
+		if !r.visits.isKnown(keyOf(item)) {
 			found = append(found, item)
 		}
 	}

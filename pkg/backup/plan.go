@@ -46,7 +46,7 @@ func (r *run) collect(ctx context.Context) error {
 	}
 	r.items = items
 	for _, item := range items {
-		r.visits.expect(keyOf(item.Object))
+		r.visits.expect(keyOf(item))
 	}
 	r.log.Infof("Collected %d items; plugins may add to them, and labels or plugins may take some out", len(items))
 	r.progress.collected(ctx)
@@ -87,7 +87,7 @@ func (r *run) plan(ctx context.Context) error {
 
 func (r *run) isHooked(block *itemblock.Block) bool {
 	for _, pod := range block.Pods() {
-		if r.hooks.HasHooks(pod.Object) {
+		if r.hooks.HasHooks(pod.Object()) {
 			return true
 		}
 	}
@@ -98,7 +98,7 @@ func (r *run) isHooked(block *itemblock.Block) bool {
 func (r *run) knowVolumes(block *itemblock.Block) {
 	for _, item := range block.OfType(kuberesource.PersistentVolumes) {
 		pv := new(corev1.PersistentVolume)
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(item.Object.Object, pv); err == nil {
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(item.Object().Object, pv); err == nil {
 			r.objects.Know(pv)
 		}
 	}
@@ -107,7 +107,7 @@ func (r *run) knowVolumes(block *itemblock.Block) {
 	}
 	for _, item := range block.PVCs() {
 		pvc := new(corev1.PersistentVolumeClaim)
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(item.Object.Object, pvc); err == nil {
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(item.Object().Object, pvc); err == nil {
 			r.objects.KnowClaim(pvc)
 		}
 	}
@@ -120,8 +120,8 @@ func (r *run) planClaims(ctx context.Context, built []*itemblock.Block) error {
 	}
 	for _, block := range built {
 		for _, item := range block.PVCs() {
-			if r.usesAction(claimActionName, item) {
-				r.claims.plan(ctx, item.Object)
+			if object := item.Object(); r.usesAction(claimActionName, item, object) {
+				r.claims.plan(ctx, object)
 			}
 		}
 	}
@@ -164,6 +164,6 @@ func (r *run) limit(snapshots int) (int, error) {
 // excluded hears of the items that the filter left out: a volume that is out by label is a skipped volume (141).
 func (r *run) excluded(item collect.Item, decision filter.Decision) {
 	if decision.Reason == filter.ReasonExcludedByLabel {
-		r.volumes.Skip(volumeName(item.GroupResource, item.Object), volume.ApproachAny, decision.Message)
+		r.volumes.Skip(volumeName(item.GroupResource, item.Object()), volume.ApproachAny, decision.Message)
 	}
 }

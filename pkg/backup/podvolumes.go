@@ -46,7 +46,7 @@ type podVolumes struct {
 // podBackup is one pod, and what its volumes want.
 type podBackup struct {
 	ask sync.Once
-	// Set by ask.
+	// Set by ask. pod is nil when nothing is wanted.
 	pod    *corev1.Pod
 	wanted []string
 	errs   []error
@@ -100,19 +100,22 @@ func (v *podVolumes) latest() []*velerov1.PodVolumeBackup {
 // of returns a pod with what its volumes want: that is asked before any plugin (168).
 func (v *podVolumes) of(ctx context.Context, item collect.Item) *podBackup {
 	v.mu.Lock()
-	p := v.pods[nameOf(item.Object)]
+	p := v.pods[item.NamespacedName()]
 	if p == nil {
 		p = &podBackup{}
-		v.pods[nameOf(item.Object)] = p
+		v.pods[item.NamespacedName()] = p
 	}
 	v.mu.Unlock()
 	p.ask.Do(func() {
 		p.pod = new(corev1.Pod)
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(item.Object.Object, p.pod); err != nil {
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(item.Object().Object, p.pod); err != nil {
 			p.errs = []error{fmt.Errorf("reading pod %s/%s: %w", item.Namespace, item.Name, err)}
 			return
 		}
 		v.decide(ctx, p)
+		if len(p.wanted) == 0 {
+			p.pod = nil // most pods have nothing to be backed up here, and they would all be held until the end
+		}
 	})
 	return p
 }

@@ -10,7 +10,7 @@ import (
 	"sync"
 
 	velero "github.com/vmware-tanzu/velero/pkg/plugin/velero"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -23,11 +23,11 @@ type itemKey struct {
 	apiVersion, kind, namespace, name string
 }
 
-func keyOf(object *unstructured.Unstructured) itemKey {
-	return itemKey{object.GetAPIVersion(), object.GetKind(), object.GetNamespace(), object.GetName()}
+func keyOf(item collect.Item) itemKey {
+	return itemKey{item.APIVersion, item.Kind, item.Namespace, item.Name}
 }
 
-func nameOf(object *unstructured.Unstructured) types.NamespacedName {
+func nameOf(object metav1.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}
 }
 
@@ -74,7 +74,7 @@ func (v *visits) expect(key itemKey) {
 
 // refuse enters an item that will not be written: its own turn, and whoever brings it in, finds it done (162).
 func (v *visits) refuse(item collect.Item, block *itemblock.Block) {
-	if made, first := v.enter(keyOf(item.Object), item.ID(), block); first {
+	if made, first := v.enter(keyOf(item), item.ID(), block); first {
 		v.leave(made, nil)
 	}
 }

@@ -47,7 +47,7 @@ func (r *run) walk(ctx context.Context, block *itemblock.Block) {
 // top backs up an item of the block itself and logs what went wrong, each cause in a line of its own (175).
 func (w *walker) top(ctx context.Context, item collect.Item) {
 	log := w.itemLog(item)
-	if w.visits.isKnown(keyOf(item.Object)) {
+	if w.visits.isKnown(keyOf(item)) {
 		// It came in with another item, whose error line tells what happened to it.
 		w.visits.sawType(item.GroupResource)
 		return
@@ -86,16 +86,17 @@ func (r *run) itemLog(item collect.Item) logrus.FieldLogger {
 // item backs up one item, together with the items that its actions bring in. An item that was met before isn't written
 // again; it has the result of the first time.
 func (w *walker) item(ctx context.Context, item collect.Item, mustInclude bool) (arrival, error) {
-	if decision := w.filter.Includes(item.Object, item.GroupResource, mustInclude); !decision.In {
+	object := item.Object()
+	if decision := w.filter.Includes(object, item.GroupResource, mustInclude); !decision.In {
 		w.itemLog(item).Infof("Left out: %s", decision.Message)
 		w.excluded(item, decision)
 		return leftOut, nil
 	}
-	made, first := w.visits.enter(keyOf(item.Object), item.ID(), w.block)
+	made, first := w.visits.enter(keyOf(item), item.ID(), w.block)
 	if !first {
 		return metBefore, w.visits.await(ctx, made, w.block)
 	}
-	files, err := w.convert(ctx, item)
+	files, err := w.convert(ctx, item, object)
 	if err == nil && files == nil {
 		w.visits.forget(made)
 		return leftOut, nil
@@ -111,7 +112,7 @@ func (w *walker) item(ctx context.Context, item collect.Item, mustInclude bool) 
 
 // convert runs the item through its actions and returns its files; none when an action takes it out of the backup. A panic
 // fails the item, not the server (369).
-func (w *walker) convert(ctx context.Context, item collect.Item) (files []archive.File, err error) {
+func (w *walker) convert(ctx context.Context, item collect.Item, collected *unstructured.Unstructured) (files []archive.File, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			err = fmt.Errorf("panic while backing up %s: %v\n%s", item, cause, debug.Stack())
@@ -124,8 +125,7 @@ func (w *walker) convert(ctx context.Context, item collect.Item) (files []archiv
 		pod = w.podVolumes.of(ctx, item)
 		errs = append(errs, pod.errs...)
 	}
-	version := item.Object.GroupVersionKind().Version
-	object, err := w.act(ctx, item)
+	object, err := w.act(ctx, item, collected)
 	if err != nil {
 		return nil, errors.Join(append(errs, err)...)
 	}
@@ -141,15 +141,19 @@ func (w *walker) convert(ctx context.Context, item collect.Item) (files []archiv
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
+	version := collected.GroupVersionKind().Version
+	if object == collected { // no action has changed it
+		return archive.Files(item.ID(), item.PreferredGVR, version, item.JSON()), nil
+	}
 	return archive.ItemFiles(object, item.GroupResource, item.PreferredGVR, version)
 }
 
 // act hands the object from action to action, each with the items that it brings in. It returns nil when an action takes
 // the item out.
-func (w *walker) act(ctx context.Context, item collect.Item) (*unstructured.Unstructured, error) {
-	object := item.Object
+func (w *walker) act(ctx context.Context, item collect.Item, collected *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	object := collected
 	for _, action := range w.actions {
-		if !action.ShouldUse(item.GroupResource, item.Namespace, item.Object, w.log) {
+		if !action.ShouldUse(item.GroupResource, item.Namespace, collected, w.log) {
 			continue
 		}
 		result, err := action.Execute(ctx, w, object)

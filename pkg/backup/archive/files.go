@@ -10,6 +10,7 @@ import (
 
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
 	veleroarchive "github.com/vmware-tanzu/velero/pkg/archive"
+	velero "github.com/vmware-tanzu/velero/pkg/plugin/velero"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -37,12 +38,18 @@ func ItemFiles(obj *unstructured.Unstructured, gr schema.GroupResource, preferre
 	if err != nil {
 		return nil, fmt.Errorf("encoding %s %s/%s as JSON: %w", gr, obj.GetNamespace(), obj.GetName(), err)
 	}
+	id := velero.ResourceIdentifier{GroupResource: gr, Namespace: obj.GetNamespace(), Name: obj.GetName()}
+	return Files(id, preferred, version, data), nil
+}
+
+// Files is ItemFiles for an object that is JSON already, as json.Marshal writes it.
+func Files(id velero.ResourceIdentifier, preferred schema.GroupVersionResource, version string, data []byte) []File {
 	file := func(versionDir string) File {
-		path := veleroarchive.GetVersionedItemFilePath("", gr.String(), obj.GetNamespace(), obj.GetName(), versionDir)
+		path := veleroarchive.GetVersionedItemFilePath("", id.GroupResource.String(), id.Namespace, id.Name, versionDir)
 		return File{Path: path, Data: data}
 	}
 	if version != preferred.Version {
-		return []File{file(version)}, nil
+		return []File{file(version)}
 	}
-	return []File{file(""), file(version + velerov1.PreferredVersionDir)}, nil
+	return []File{file(""), file(version + velerov1.PreferredVersionDir)}
 }

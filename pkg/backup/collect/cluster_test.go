@@ -39,6 +39,8 @@ type cluster struct {
 	lists   []listCall
 	// fail, if set, gives the error of a list request, or nil.
 	fail func(listCall) error
+	// forgets, if set, is called before a page that goes on with a list, which then has expired.
+	forgets func()
 	// policies of the backups that are collected, or nil.
 	policies *internal.Policies
 }
@@ -124,6 +126,10 @@ func (e endpoint) List(_ context.Context, opts metav1.ListOptions) (*unstructure
 		if err := e.cluster.fail(call); err != nil {
 			return nil, err
 		}
+	}
+	if opts.Continue != "" && e.cluster.forgets != nil {
+		e.cluster.forgets()
+		return nil, apierrors.NewResourceExpired("the continue token is too old")
 	}
 	selector, err := labels.Parse(opts.LabelSelector)
 	if err != nil {

@@ -100,8 +100,8 @@ func newCollector(deps Deps) (*collector, error) {
 
 // resource collects the items of one resource type in one version.
 func (c *collector) resource(ctx context.Context, gv schema.GroupVersion, resource metav1.APIResource) []Item {
-	target := target{gvr: gv.WithResource(resource.Name), kind: resource.Kind, namespaced: resource.Namespaced}
-	gr := target.gvr.GroupResource()
+	gvr := gv.WithResource(resource.Name)
+	gr := gvr.GroupResource()
 	log := c.Log.WithField("resource", gr.String())
 
 	preferred, _, err := c.Discovery.ResourceFor(gr.WithVersion(""))
@@ -109,7 +109,10 @@ func (c *collector) resource(ctx context.Context, gv schema.GroupVersion, resour
 		log.WithError(err).Error("Finding the preferred version of the resource type failed; its items are not backed up")
 		return nil
 	}
-	target.preferred = preferred
+	target := target{
+		Type: &Type{GroupResource: gr, PreferredGVR: preferred, APIVersion: gv.String(), Kind: resource.Kind},
+		gvr:  gvr, namespaced: resource.Namespaced,
+	}
 
 	if !c.Filter.IncludesResource(gr) {
 		log.Debug("The backup doesn't include this resource type")

@@ -150,7 +150,7 @@ func TestItemFields(t *testing.T) {
 	g.Expect(item.GroupResource).To(Equal(schema.GroupResource{Group: "apps", Resource: "deployments"}))
 	g.Expect(item.PreferredGVR).To(Equal(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}))
 	g.Expect(item.Kind).To(Equal("Deployment"))
-	g.Expect(item.Object.GetName()).To(Equal("d"))
+	g.Expect(item.Object().GetName()).To(Equal("d"))
 	g.Expect(item.Ordered).To(BeTrue())
 	g.Expect(item.Preferred()).To(BeTrue())
 	g.Expect(item.ID()).To(Equal(velero.ResourceIdentifier{GroupResource: item.GroupResource, Namespace: "a", Name: "d"}))
@@ -339,7 +339,7 @@ func TestFetch(t *testing.T) {
 	g.Expect(err).NotTo(HaveOccurred())
 	g.Expect(item.ID()).To(Equal(secret))
 	g.Expect(item.Kind).To(Equal("Secret"))
-	g.Expect(item.Object.GetName()).To(Equal("s"))
+	g.Expect(item.Object().GetName()).To(Equal("s"))
 	g.Expect(item.Preferred()).To(BeTrue())
 
 	secret.Name = "gone"

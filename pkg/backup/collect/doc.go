@@ -10,7 +10,7 @@
 // # Map
 //
 //   - Collect (collect.go) is the whole: a walk over what discovery knows.
-//   - Item (item.go) is one object with what is needed to store it.
+//   - Item (item.go) is one object with what is needed to store it, decoded when its turn comes.
 //   - list.go makes the list requests: selectors of the spec and of filter policies, paging, duplicates.
 //   - namespaces.go decides which namespace objects stay.
 //   - order.go holds the orders: of resource types in the core group, of items by spec.orderedResources.
@@ -19,7 +19,7 @@
 // # Promises
 //
 // The order of the result is the same for the same cluster and spec. A resource type that can't be listed costs one
-// error line per failed request and nothing else. Objects are held in memory, never in files (106 is changed: the
-// objects of a backup fit in memory, as one list of them has to anyway, and what isn't on disk can't be left there).
-// Shared discovery data isn't changed.
+// error line per failed request and nothing else. Objects are held in memory, never in files (106 is changed: what isn't on
+// disk can't be left there), but as JSON, which takes a fraction of the room that maps need; only one page of a list at a time
+// is held as maps. Shared discovery data isn't changed.
 package collect

@@ -27,16 +27,11 @@ func (f Fetcher) Fetch(ctx context.Context, id velero.ResourceIdentifier) (*Item
 	if err != nil {
 		return nil, fmt.Errorf("finding the resource type %s in discovery: %w", id.GroupResource, err)
 	}
+	kind := &Type{GroupResource: id.GroupResource, PreferredGVR: preferred, APIVersion: preferred.GroupVersion().String(), Kind: resource.Kind}
 	object, err := f.Dynamic.Resource(preferred).Namespace(id.Namespace).Get(ctx, id.Name, metav1.GetOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("getting %s: %w", Item{GroupResource: id.GroupResource, Namespace: id.Namespace, Name: id.Name}, err)
+		return nil, fmt.Errorf("getting %s: %w", Describe(id), err)
 	}
-	return &Item{
-		GroupResource: id.GroupResource,
-		PreferredGVR:  preferred,
-		Namespace:     id.Namespace,
-		Name:          id.Name,
-		Kind:          resource.Kind,
-		Object:        object,
-	}, nil
+	item, err := NewItem(kind, object)
+	return &item, err
 }

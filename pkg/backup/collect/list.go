@@ -5,37 +5,22 @@ package collect
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/vmware-tanzu/velero/pkg/plugin/velero"
-	"k8s.io/apimachinery/pkg/api/meta"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/client-go/tools/pager"
 )
 
 // target is one resource type in one version, as it is listed.
 type target struct {
-	gvr, preferred schema.GroupVersionResource
-	kind           string
-	namespaced     bool
-}
-
-// item wraps an object of this type.
-func (t target) item(object *unstructured.Unstructured) Item {
-	return Item{
-		GroupResource: t.gvr.GroupResource(),
-		PreferredGVR:  t.preferred,
-		Namespace:     object.GetNamespace(),
-		Name:          object.GetName(),
-		Kind:          t.kind,
-		Object:        object,
-	}
+	*Type
+	gvr        schema.GroupVersionResource
+	namespaced bool
 }
 
 // list collects the items of one type in one namespace ("" for all, and for cluster-scoped types), and notes the
@@ -43,14 +28,19 @@ func (t target) item(object *unstructured.Unstructured) Item {
 func (c *collector) list(ctx context.Context, t target, namespace string) []Item {
 	var items []Item
 	seen := sets.New[velero.ResourceIdentifier]()
-	sifts := c.sifts(t, namespace)
-	for _, selector := range c.selectorsFor(t, namespace) {
-		for _, object := range c.request(ctx, t, namespace, selector) {
-			item := t.item(object)
-			if seen.Has(item.ID()) || sifts && !c.selects(item) || !c.admits(item) {
+	sifts, selectors := c.sifts(t, namespace), c.selectorsFor(t, namespace)
+	for _, selector := range selectors {
+		wanted := everything
+		if sifts {
+			wanted = func(object *unstructured.Unstructured) bool { return c.selects(t, object) }
+		}
+		for _, item := range c.request(ctx, t, namespace, selector, wanted) {
+			if seen.Has(item.ID()) || !c.admits(item) {
 				continue
 			}
-			seen.Insert(item.ID())
+			if len(selectors) > 1 {
+				seen.Insert(item.ID())
+			}
 			items = append(items, item)
 		}
 	}
@@ -77,9 +67,9 @@ func (c *collector) sifts(t target, namespace string) bool {
 }
 
 // selects says whether an object is selected by the policy for its namespace, or else by the spec.
-func (c *collector) selects(item Item) bool {
-	set := labels.Set(item.Object.GetLabels())
-	selection, in := c.Filter.Selection(item.GroupResource, item.Namespace)
+func (c *collector) selects(t target, object *unstructured.Unstructured) bool {
+	set := labels.Set(object.GetLabels())
+	selection, in := c.Filter.Selection(t.GroupResource, object.GetNamespace())
 	switch {
 	case !in:
 		return false
@@ -92,14 +82,14 @@ func (c *collector) selects(item Item) bool {
 // selectorsFor returns the selectors to list with, one request for each (118, 120); none when a policy keeps the type out.
 // A policy's entry for the type replaces the spec's selectors (121, 122).
 func (c *collector) selectorsFor(t target, namespace string) []labels.Selector {
-	everything := []labels.Selector{labels.Everything()}
+	all := []labels.Selector{labels.Everything()}
 	switch {
 	case c.sifts(t, namespace):
-		return everything
+		return all
 	case t.namespaced && namespace == "":
 		return c.ofSpec()
 	}
-	selection, in := c.Filter.Selection(t.gvr.GroupResource(), namespace)
+	selection, in := c.Filter.Selection(t.GroupResource, namespace)
 	switch {
 	case !in:
 		return nil
@@ -108,7 +98,7 @@ func (c *collector) selectorsFor(t target, namespace string) []labels.Selector {
 	case len(selection.Selectors) > 0:
 		return selection.Selectors
 	}
-	return everything
+	return all
 }
 
 // ofSpec returns the spec's label selectors, joined by or; without any, one that selects everything.
@@ -123,38 +113,64 @@ func (c *collector) ofSpec() []labels.Selector {
 	}
 }
 
+// wanted says whether an object of a list is taken.
+type wanted func(object *unstructured.Unstructured) bool
+
+func everything(*unstructured.Unstructured) bool { return true }
+
 // request makes one list request, in pages if a page size is set. A failure is an error line and an empty result, so
 // that what another selector or namespace found is kept; it is never hidden by a later success (114, 124; 119 is fixed).
-func (c *collector) request(ctx context.Context, t target, namespace string, selector labels.Selector) []*unstructured.Unstructured {
-	log := c.Log.WithField("resource", t.gvr.GroupResource().String())
+func (c *collector) request(ctx context.Context, t target, namespace string, selector labels.Selector, take wanted) []Item {
+	log := c.Log.WithField("resource", t.GroupResource.String())
 	if namespace != "" {
 		log = log.WithField("namespace", namespace)
 	}
-	objects, err := c.pages(ctx, t.gvr, namespace, metav1.ListOptions{LabelSelector: selector.String()})
+	items, err := c.pages(ctx, t, namespace, selector, take)
 	if err != nil && ctx.Err() == nil {
 		log.WithError(err).Errorf("Listing %s failed; what this list would have returned is not backed up", t.gvr.String())
 	}
-	return objects
+	return items
 }
 
-func (c *collector) pages(ctx context.Context, gvr schema.GroupVersionResource, namespace string, opts metav1.ListOptions) ([]*unstructured.Unstructured, error) {
-	client := c.Dynamic.Resource(gvr).Namespace(namespace)
-	pages := pager.New(func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-		return client.List(ctx, opts)
-	})
-	pages.PageSize = int64(c.PageSize)
-	list, _, err := pages.List(ctx, opts)
-	if err != nil {
-		return nil, err
-	}
-	var objects []*unstructured.Unstructured
-	err = meta.EachListItem(list, func(object runtime.Object) error {
-		u, ok := object.(*unstructured.Unstructured)
-		if !ok {
-			return fmt.Errorf("the list contains a %T, which is not an unstructured object", object)
+// pages makes the list request. Only one page at a time is held as objects.
+//
+// The API server may have forgotten where a long list stopped. What was read is then given up, and everything is asked for at
+// once, as client-go's pager does: two halves of different times would be no list.
+func (c *collector) pages(ctx context.Context, t target, namespace string, selector labels.Selector, take wanted) ([]Item, error) {
+	client := c.Dynamic.Resource(t.gvr).Namespace(namespace)
+	opts := metav1.ListOptions{LabelSelector: selector.String(), Limit: int64(c.PageSize)}
+	var items []Item
+	for {
+		page, err := client.List(ctx, opts)
+		if apierrors.IsResourceExpired(err) && opts.Continue != "" {
+			items, opts.Limit, opts.Continue = nil, 0, ""
+			continue
 		}
-		objects = append(objects, u)
-		return nil
-	})
-	return objects, err
+		if err != nil {
+			return nil, err
+		}
+		if items, err = appendPage(items, t, page, take); err != nil {
+			return nil, err
+		}
+		if opts.Continue = page.GetContinue(); opts.Continue == "" {
+			return items, nil
+		}
+	}
+}
+
+// appendPage makes items of the objects of a page that are wanted.
+func appendPage(items []Item, t target, page *unstructured.UnstructuredList, take wanted) ([]Item, error) {
+	for i := range page.Items {
+		object := &page.Items[i]
+		if !take(object) {
+			continue
+		}
+		item, err := NewItem(t.Type, object)
+		if err != nil {
+			return nil, err
+		}
+		items = append(items, item)
+		object.Object = nil // a list that doesn't come in pages shrinks here as fast as the items grow
+	}
+	return items, nil
 }

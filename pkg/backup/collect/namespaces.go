@@ -8,7 +8,6 @@ import (
 
 	"github.com/vmware-tanzu/velero/pkg/kuberesource"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -19,7 +18,7 @@ import (
 // applies all three then.
 func (c *collector) namespaceObjects(ctx context.Context, t target) []Item {
 	log := c.Log.WithField("resource", kuberesource.Namespaces.String())
-	objects, err := c.pages(ctx, t.gvr, "", metav1.ListOptions{})
+	items, err := c.pages(ctx, t, "", labels.Everything(), everything)
 	if err != nil {
 		// The error is looked at before the list (127 is fixed).
 		if ctx.Err() == nil {
@@ -29,12 +28,10 @@ func (c *collector) namespaceObjects(ctx context.Context, t target) []Item {
 	}
 
 	existing := sets.New[string]()
-	items := make([]Item, 0, len(objects))
-	for _, object := range objects {
-		existing.Insert(object.GetName())
-		items = append(items, t.item(object))
-		if c.namespaceSelected(object) {
-			c.namespaces.Insert(object.GetName())
+	for _, item := range items {
+		existing.Insert(item.Name)
+		if c.namespaceSelected(item.Object()) {
+			c.namespaces.Insert(item.Name)
 		}
 	}
 	for _, name := range c.Filter.Namespaces.GetIncludes() {

@@ -42,7 +42,7 @@ func ordered(log logrus.FieldLogger, items []Item, names string) []Item {
 	}
 	position := make(map[string]int, len(items))
 	for i := range items {
-		position[items[i].fullName()] = i
+		position[fullName(items[i].Namespace, items[i].Name)] = i
 	}
 	first := make([]Item, 0, len(items))
 	for name := range strings.SplitSeq(names, ",") {

@@ -11,6 +11,7 @@ import (
 	"github.com/vmware-tanzu/velero/pkg/plugin/velero"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -104,7 +105,8 @@ func (b *builder) place(ctx context.Context, block *Block, id velero.ResourceIde
 	}
 	b.settled[id] = true
 	versions := b.known[id]
-	decision := b.Filter.Includes(versions[0].Object, id.GroupResource, false)
+	object := versions[0].Object()
+	decision := b.Filter.Includes(object, id.GroupResource, false)
 	if !decision.In {
 		b.log(versions[0]).WithField("reason", decision.Reason).Infof("Leaving the item out: %s", decision.Message)
 		if b.Excluded != nil {
@@ -116,21 +118,21 @@ func (b *builder) place(ctx context.Context, block *Block, id velero.ResourceIde
 		block.add(item)
 	}
 	// The versions are views of one object, so one of them is enough to ask about (152).
-	b.addRelated(ctx, block, versions[0])
+	b.addRelated(ctx, block, versions[0], object)
 }
 
 // addRelated asks every action that applies what else belongs into the block. Each answer is followed up completely
 // before the next one, so that an item stands right before what it brought in.
-func (b *builder) addRelated(ctx context.Context, block *Block, item collect.Item) {
+func (b *builder) addRelated(ctx context.Context, block *Block, item collect.Item, object *unstructured.Unstructured) {
 	log := b.log(item)
 	for _, action := range b.Actions {
 		if ctx.Err() != nil {
 			return
 		}
-		if !action.ShouldUse(item.GroupResource, item.Namespace, item.Object, log) {
+		if !action.ShouldUse(item.GroupResource, item.Namespace, object, log) {
 			continue
 		}
-		related, err := action.GetRelatedItems(item.Object, b.Backup)
+		related, err := action.GetRelatedItems(object, b.Backup)
 		if err != nil {
 			log.WithError(err).WithField("action", action.Name()).
 				Error("The item block action failed; items that it would have named may be backed up apart from this one")
@@ -158,7 +160,7 @@ func (b *builder) find(ctx context.Context, log logrus.FieldLogger, id velero.Re
 		b.known[id] = []collect.Item{*item}
 		return true
 	}
-	log = log.WithField("related", collect.Item{GroupResource: id.GroupResource, Namespace: id.Namespace, Name: id.Name}.String())
+	log = log.WithField("related", collect.Describe(id))
 	switch {
 	case apierrors.IsNotFound(err):
 		log.Warn("A related item doesn't exist in the cluster")

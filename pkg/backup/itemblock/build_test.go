@@ -49,14 +49,16 @@ func item(name string) collect.Item {
 	u.SetAPIVersion(version)
 	u.SetNamespace(key.Namespace)
 	u.SetName(key.Name)
-	return collect.Item{
+	made, err := collect.NewItem(&collect.Type{
 		GroupResource: key.GroupResource,
 		PreferredGVR:  key.GroupResource.WithVersion("v1"),
-		Namespace:     key.Namespace,
-		Name:          key.Name,
-		Object:        u,
-		Ordered:       ordered,
+		APIVersion:    version,
+	}, u)
+	if err != nil {
+		panic(err)
 	}
+	made.Ordered = ordered
+	return made
 }
 
 func items(names ...string) []collect.Item {
@@ -74,7 +76,7 @@ func show(blocks []*itemblock.Block) [][]string {
 		var names []string
 		for _, item := range block.Items {
 			name := item.GroupResource.Resource + " " + item.Name
-			if version := item.Object.GetAPIVersion(); version != "v1" {
+			if version := item.APIVersion; version != "v1" {
 				name += "@" + version
 			}
 			names = append(names, name)
@@ -333,8 +335,8 @@ func TestBlock(t *testing.T) {
 
 	found := block.Find(pods, "a", "p")
 	g.Expect(found).To(HaveLen(2))
-	g.Expect(found[0].Object.GetAPIVersion()).To(Equal("v1"), "the preferred version first")
-	g.Expect(found[1].Object.GetAPIVersion()).To(Equal("v2"))
+	g.Expect(found[0].APIVersion).To(Equal("v1"), "the preferred version first")
+	g.Expect(found[1].APIVersion).To(Equal("v2"))
 	g.Expect(block.Find(pods, "b", "p")).To(BeNil())
 	g.Expect(block.Find(pods, "a", "c")).To(BeNil())
 
