@@ -28,8 +28,9 @@ type Volume struct {
 	Namespace, Name string
 	// Driver of the PV.
 	Driver string
-	// StorageClass of both. Default: named like the driver.
-	StorageClass string
+	// StorageClass of both. Default: named like the driver. NoStorageClass leaves both without one.
+	StorageClass   string
+	NoStorageClass bool
 	// Labels and Annotations of the PVC.
 	Labels, Annotations map[string]string
 	// Size. Default: 1Gi.
@@ -109,7 +110,9 @@ func each[T any](ctx context.Context, items []T, work func(context.Context, T) e
 
 // createVolume stands for provisioner and binder: the claim first, since the PV refers to its UID.
 func (c *Cluster) createVolume(ctx context.Context, v Volume) error {
-	setDefault(&v.StorageClass, v.Driver)
+	if !v.NoStorageClass {
+		setDefault(&v.StorageClass, v.Driver)
+	}
 	setDefault(&v.Size, "1Gi")
 	setDefault(&v.AccessMode, corev1.ReadWriteOnce)
 	setDefault(&v.Mode, corev1.PersistentVolumeFilesystem)

@@ -40,6 +40,7 @@ type Result struct {
 	Server    Server    `json:"server"`
 	Metrics   Metrics   `json:"metrics"`
 	Leftovers Leftovers `json:"leftovers"`
+	Second    Second    `json:"second"`
 
 	// Timeline lists what was seen, in the order in which it happened.
 	Timeline []Event `json:"timeline"`
@@ -340,8 +341,24 @@ type Deletion struct {
 
 // Command is one run of the Velero command line.
 type Command struct {
-	ExitStatus int    `json:"exitStatus"`
-	Output     string `json:"output"`
+	ExitStatus int `json:"exitStatus"`
+	// Output is what it wrote to the standard output, and then what it wrote to the standard error.
+	Output string `json:"output"`
+	// Fields are those of a JSON object on the standard output, by their paths, such as "status.phase" or "items.0.name".
+	Fields map[string]string `json:"fields"`
+	// Files are those that it made in its working folder; for an archive (.tar.gz), with the names of the files in it.
+	Files map[string][]string `json:"files"`
+}
+
+// Second is what was seen in the second cluster. What steps did there stands in Restores, Deletions and Commands of the result.
+type Second struct {
+	// Backups are those that its server took or found in the object store, as far as the cluster tells of them.
+	Backups map[string]*Backup `json:"backups"`
+	// VS and VSC are counted at the end, like the leftovers of the first cluster.
+	VS  int `json:"vs"`
+	VSC int `json:"vsc"`
+	// UnexpectedExits are those of its server.
+	UnexpectedExits int `json:"unexpectedExits"`
 }
 
 // Event is one line of the timeline.

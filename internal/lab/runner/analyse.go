@@ -363,7 +363,7 @@ func (a *analysis) timeline() {
 }
 
 func (a *analysis) snapshotEvents(s *snapshotRecord) {
-	if a.rec.floorUIDs[s.uid] {
+	if a.rec.notOfBackups(s.uid) {
 		return
 	}
 	object := s.namespace + "/" + cmp.Or(s.pvc, s.name)

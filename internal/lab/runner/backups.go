@@ -29,7 +29,7 @@ func (r *run) takeBackups(ctx context.Context, background *errgroup.Group) error
 	r.board.update(func(rec *recording) { rec.origin = origin })
 	work, workCtx := errgroup.WithContext(ctx)
 	for _, b := range r.scenario.Backups {
-		if b.After == "" {
+		if b.After == "" && b.When == nil {
 			if err := r.createBackup(ctx, b); err != nil {
 				return err
 			}
@@ -61,6 +61,12 @@ func (r *run) createBackup(ctx context.Context, b scenario.Backup) error {
 
 // createAfter makes a backup when the one that it waits for has reached its last phase.
 func (r *run) createAfter(ctx context.Context, b scenario.Backup) error {
+	if b.When != nil {
+		if err := r.awaitCondition(ctx, *b.When, "creating backup "+b.Name); err != nil {
+			return err
+		}
+		return r.createBackup(ctx, b)
+	}
 	err := r.board.wait(ctx, func(rec *recording) bool { return rec.terminal(b.After) })
 	if err != nil {
 		return unfinished(err, "backup %s, to create %s after it", b.After, b.Name)
@@ -128,12 +134,12 @@ func (r *run) afterBackups() {
 // leftovers names the VolumeSnapshots and contents in the cluster that a backup made, and that are there still.
 func (rec *recording) leftovers() (vs, vsc []string) {
 	for _, s := range rec.snapshots {
-		if s.restore == "" && s.deleted.IsZero() {
+		if s.restore == "" && !rec.foreign[s.uid] && s.deleted.IsZero() {
 			vs = append(vs, fmt.Sprintf("VolumeSnapshot %s/%s", s.namespace, s.name))
 		}
 	}
 	for _, c := range rec.contents {
-		if c.restore == "" && c.deleted.IsZero() {
+		if c.restore == "" && !rec.foreign[c.snapshot] && !rec.foreign[c.uid] && c.deleted.IsZero() {
 			vsc = append(vsc, "VolumeSnapshotContent "+c.name)
 		}
 	}
@@ -144,14 +150,14 @@ func (rec *recording) leftovers() (vs, vsc []string) {
 
 // progress is what conditions are held against.
 func (r *run) progress(rec *recording) scenario.Progress {
-	p := scenario.Progress{Phases: map[string]string{}, ServerReady: rec.ready, ServerExited: !rec.running && len(rec.exits) > 0}
+	p := scenario.Progress{Phases: map[string]string{}, Gone: map[string]bool{}, ServerReady: rec.ready, ServerExited: !rec.running && len(rec.exits) > 0}
 	for _, s := range rec.snapshots {
-		if s.restore == "" && !rec.floorUIDs[s.uid] {
+		if s.restore == "" && !rec.notOfBackups(s.uid) {
 			p.Created++
 		}
 	}
 	for _, c := range rec.contents {
-		if c.restore == "" && !rec.floorUIDs[c.snapshot] && !c.cut.IsZero() {
+		if c.restore == "" && !rec.notOfBackups(c.snapshot) && !c.cut.IsZero() {
 			p.Cuts++
 		}
 	}
@@ -163,7 +169,10 @@ func (r *run) progress(rec *recording) scenario.Progress {
 	}
 	p.Frozen = frozenPods(execs, r.hooks)
 	for name, b := range rec.backups {
-		p.Phases[name] = b.phases.outcome()
+		if b.uid != "" && b.gone.IsZero() {
+			p.Backups++
+		}
+		p.Phases[name], p.Gone[name] = b.phases.outcome(), !b.gone.IsZero()
 	}
 	for _, call := range r.driverCalls(rec.origin) {
 		if call.method == methodCreate {

@@ -39,6 +39,14 @@ func fromSnapshot(claim *corev1.PersistentVolumeClaim) bool {
 	return claim.Spec.DataSource != nil && claim.Spec.DataSource.Kind == "VolumeSnapshot"
 }
 
+// driverOf is the driver of a storage class. The lab's classes are named like their drivers; a claim without one gets the first.
+func (r *run) driverOf(class string) string {
+	if r.lab.drivers[class] != nil {
+		return class
+	}
+	return r.scenario.Storage.Drivers[0].Name
+}
+
 // bind makes a volume for a claim and binds the two; the volume first, since the claim is to name it.
 func (r *run) bind(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
 	class := ""
@@ -54,8 +62,7 @@ func (r *run) bind(ctx context.Context, claim *corev1.PersistentVolumeClaim) err
 				APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID,
 			},
 			PersistentVolumeSource: corev1.PersistentVolumeSource{
-				// The lab's classes are named like their drivers.
-				CSI: &corev1.CSIPersistentVolumeSource{Driver: class, VolumeHandle: claim.Namespace + "/" + claim.Name},
+				CSI: &corev1.CSIPersistentVolumeSource{Driver: r.driverOf(class), VolumeHandle: claim.Namespace + "/" + claim.Name},
 			},
 		},
 	}

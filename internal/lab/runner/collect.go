@@ -43,6 +43,13 @@ func (r *run) collect(ctx context.Context) (*result.Result, error) {
 	out.FloorSeconds = r.floor.Seconds()
 	out.Unfinished = r.unfinished
 	out.Restores, out.Deletions, out.Commands = r.restores, r.deletions, r.commands
+	r.collectSecond(out)
+	for name := range out.Backups {
+		// Those that Velero itself made, by a schedule or the command line, are read only now.
+		if r.artifacts[name] == nil {
+			r.readArtifacts(name)
+		}
+	}
 	for name, a := range r.artifacts {
 		if b := out.Backups[name]; b != nil {
 			b.Tarball, b.LogErrors, b.LogWarnings = nonNil(a.tarball), nonNil(a.logErrors), nonNil(a.logWarnings)

@@ -23,7 +23,7 @@ import (
 func (r *run) doEvents(ctx context.Context, background *errgroup.Group) error {
 	for _, event := range r.scenario.Events {
 		if event.When != nil {
-			if err := r.awaitCondition(ctx, *event.When); err != nil {
+			if err := r.awaitCondition(ctx, *event.When, "an event"); err != nil {
 				return err
 			}
 		}
@@ -39,13 +39,14 @@ func (r *run) doEvents(ctx context.Context, background *errgroup.Group) error {
 	return nil
 }
 
-func (r *run) awaitCondition(ctx context.Context, condition scenario.Condition) error {
+// awaitCondition waits for a condition; purpose says what for.
+func (r *run) awaitCondition(ctx context.Context, condition scenario.Condition, purpose string) error {
 	var missing []string
 	err := r.board.wait(ctx, func(rec *recording) bool {
 		missing = condition.Missing(r.progress(rec))
 		return len(missing) == 0
 	})
-	return unfinished(err, "the condition %s of an event: %s", condition, strings.Join(missing, ", "))
+	return unfinished(err, "the condition %s of %s: %s", condition, purpose, strings.Join(missing, ", "))
 }
 
 // pause returns when the time has passed or the context has ended.
@@ -95,6 +96,13 @@ func (r *run) act(ctx context.Context, background *errgroup.Group, a scenario.Ac
 	case a.API != nil:
 		r.misbehave(*a.API)
 		return nil
+	case a.NextServer != nil:
+		r.server.respecify(*a.NextServer)
+		return nil
+	case a.Create != nil:
+		return r.createManifest(ctx, a.Create)
+	case a.Patch != nil:
+		return r.patchObject(ctx, *a.Patch)
 	}
 	return errors.New("the action is empty")
 }

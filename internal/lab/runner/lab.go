@@ -29,9 +29,11 @@ const storeGrace = 5 * time.Second
 type lab struct {
 	cluster *cluster.Cluster
 	drivers map[string]*driver.Driver
-	kubelet *kubelet.Kubelet
-	store   *objectstore.Store
-	logs    []*os.File
+	// endpoints are where clusters find the drivers.
+	endpoints []cluster.DriverEndpoint
+	kubelet   *kubelet.Kubelet
+	store     *objectstore.Store
+	logs      []*os.File
 }
 
 // failed names a part that has ended by itself, to explain another error.
@@ -47,8 +49,8 @@ func (r *run) startLab(ctx context.Context, group *errgroup.Group) error {
 	if err := os.MkdirAll(r.logDir(), 0o755); err != nil {
 		return err
 	}
-	endpoints, err := r.startDrivers(ctx, group)
-	if err != nil {
+	var err error
+	if r.lab.endpoints, err = r.startDrivers(ctx, group); err != nil {
 		return err
 	}
 	if err := r.startKubelet(ctx, group); err != nil {
@@ -57,7 +59,12 @@ func (r *run) startLab(ctx context.Context, group *errgroup.Group) error {
 	if r.lab.store, err = objectstore.Start(ctx, objectstore.Options{}); err != nil {
 		return err
 	}
-	if err := r.startCluster(ctx, endpoints); err != nil {
+	return r.startWatched(ctx, group)
+}
+
+// startWatched starts the cluster and begins to watch.
+func (r *run) startWatched(ctx context.Context, group *errgroup.Group) error {
+	if err := r.startCluster(ctx, r.lab.endpoints); err != nil {
 		return err
 	}
 	config, err := r.lab.cluster.RESTConfig(cluster.UserAdmin)
@@ -114,10 +121,7 @@ func (r *run) startDrivers(ctx context.Context, group *errgroup.Group) ([]cluste
 			return nil, err
 		}
 		group.Go(func() error { return d.Serve(ctx) })
-		group.Go(func() error {
-			r.follow(ctx, d.Changed)
-			return nil
-		})
+		r.followDriver(ctx, group, d)
 		r.lab.drivers[spec.Name] = d
 		// The class is made by the scenario's own terms in workload.go.
 		endpoints = append(endpoints, cluster.DriverEndpoint{Name: spec.Name, Socket: socket, NoSnapshotClass: true})
@@ -190,12 +194,10 @@ func proxied(s *scenario.Scenario) []cluster.User {
 
 // stop ends everything that is not bound to the context.
 func (r *run) stop() {
-	if r.server != nil {
-		r.server.kill()
+	if r.second != nil {
+		r.second.stopCluster()
 	}
-	if r.lab.cluster != nil {
-		r.lab.cluster.Stop()
-	}
+	r.stopCluster()
 	if r.lab.store == nil {
 		return
 	}
@@ -203,6 +205,16 @@ func (r *run) stop() {
 	defer cancel()
 	if err := r.lab.store.Stop(ctx); err != nil {
 		r.say("stopping: %v", err)
+	}
+}
+
+// stopCluster ends the server and its cluster.
+func (r *run) stopCluster() {
+	if r.server != nil {
+		r.server.kill()
+	}
+	if r.lab.cluster != nil {
+		r.lab.cluster.Stop()
 	}
 }
 

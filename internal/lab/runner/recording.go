@@ -17,6 +17,8 @@ type recording struct {
 	origin time.Time
 	// floorUIDs are the VolumeSnapshots that the floor made.
 	floorUIDs map[types.UID]bool
+	// foreign are the objects that the scenario itself created, as a user would.
+	foreign map[types.UID]bool
 
 	backups   map[string]*backupRecord
 	restores  map[string]*restoreRecord
@@ -40,8 +42,8 @@ type recording struct {
 
 func newRecording() *recording {
 	return &recording{
-		floorUIDs: map[types.UID]bool{},
-		backups:   map[string]*backupRecord{}, restores: map[string]*restoreRecord{}, deletes: map[string]*deleteRecord{},
+		floorUIDs: map[types.UID]bool{}, foreign: map[types.UID]bool{},
+		backups: map[string]*backupRecord{}, restores: map[string]*restoreRecord{}, deletes: map[string]*deleteRecord{},
 		snapshots: map[types.UID]*snapshotRecord{}, contents: map[types.UID]*contentRecord{},
 		uploads: map[types.UID]*uploadRecord{}, records: map[string]bool{},
 		metrics: metricsRecord{final: map[string]float64{}, peaks: map[string]float64{}},
@@ -120,6 +122,7 @@ type snapshotRecord struct {
 
 // contentRecord is a VolumeSnapshotContent.
 type contentRecord struct {
+	uid  types.UID
 	name string
 	// snapshot is the UID of the VolumeSnapshot that it belongs to.
 	snapshot                     types.UID
@@ -184,6 +187,11 @@ type serverExit struct {
 type note struct {
 	at                    time.Time
 	kind, object, message string
+}
+
+// notOfBackups says whether a VolumeSnapshot was made by the floor or by a user.
+func (r *recording) notOfBackups(snapshot types.UID) bool {
+	return r.floorUIDs[snapshot] || r.foreign[snapshot]
 }
 
 // contentOf finds the content of a VolumeSnapshot; when it had several, the one that was cut.

@@ -70,7 +70,9 @@ type run struct {
 	deletions  map[string]*result.Deletion
 	commands   map[string]*result.Command
 	leftovers  result.Leftovers
-	lastPhase  time.Time // when the last backup of the main part reached its last phase
+	// second is the second cluster, once a step was done in it; first is set in the run of the second cluster only.
+	second, first *run
+	lastPhase     time.Time // when the last backup of the main part reached its last phase
 }
 
 // Run makes one experiment. The error is a *SetupError when it could not be made.
@@ -181,6 +183,11 @@ func (r *run) measured(ctx context.Context, group *errgroup.Group) error {
 		return &SetupError{Step: "taking the backups", Err: err}
 	}
 	r.say("waiting for the cluster to come to rest")
+	if r.second != nil {
+		if err := r.second.settle(ctx); err != nil {
+			return err
+		}
+	}
 	return r.settle(ctx)
 }
 

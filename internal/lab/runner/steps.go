@@ -4,12 +4,10 @@
 package runner
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
+	"slices"
 	"time"
 
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
@@ -37,7 +35,17 @@ func (r *run) doSteps(ctx context.Context, background *errgroup.Group) error {
 }
 
 func (r *run) doStep(ctx context.Context, background *errgroup.Group, step scenario.Step) error {
+	if step.In == scenario.InSecond && r.first == nil {
+		second, err := r.secondCluster(ctx, background)
+		if err != nil {
+			return err
+		}
+		return second.doStep(ctx, background, step)
+	}
 	switch {
+	case step.Await != nil:
+		r.say("waiting for %s", step.Await)
+		return r.awaitCondition(ctx, *step.Await, "a step")
 	case step.Server != nil:
 		r.say("starting the server anew with engine %s", step.Server.Engine)
 		r.note(result.KindScenario, "server", "restart with engine %s", step.Server.Engine)
@@ -149,7 +157,7 @@ func (r *run) deleteBackup(ctx context.Context, name string) error {
 	})
 	out := &result.Deletion{Errors: []string{}, Earlier: []result.Deletion{}, SnapshotsBefore: r.physicalSnapshots()}
 	if before := r.deletions[name]; before != nil {
-		out.Earlier = append(before.Earlier, *before)
+		out.Earlier = slices.Concat(before.Earlier, []result.Deletion{*before})
 	}
 	r.deletions[name] = out
 	request := velerobackup.NewDeleteBackupRequest(name, string(uid))
@@ -180,25 +188,4 @@ func (r *run) physicalSnapshots() int {
 		count += len(d.Snapshots())
 	}
 	return count
-}
-
-// runVelero runs the command line with the rights of an administrator.
-func (r *run) runVelero(ctx context.Context, step scenario.Run) error {
-	var output bytes.Buffer
-	cmd := exec.CommandContext(ctx, r.opts.Velero, step.Args...)
-	cmd.Stdout, cmd.Stderr = &output, &output
-	cmd.Env = []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + r.opts.Dir, "VELERO_NAMESPACE=" + cluster.VeleroNamespace,
-		"KUBECONFIG=" + r.lab.cluster.Kubeconfig(cluster.UserAdmin),
-	}
-	err := cmd.Run()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		return fmt.Errorf("running velero %v: %w", step.Args, err)
-	}
-	if ctx.Err() != nil {
-		return unfinished(context.Cause(ctx), "velero %v", step.Args)
-	}
-	r.commands[step.Name] = &result.Command{ExitStatus: cmd.ProcessState.ExitCode(), Output: output.String()}
-	return nil
 }

@@ -211,7 +211,7 @@ func (o *observer) content(object client.Object, deleted bool) {
 	o.board.update(func(r *recording) {
 		record := r.contents[vsc.UID]
 		if record == nil {
-			record = &contentRecord{name: vsc.Name, snapshot: vsc.Spec.VolumeSnapshotRef.UID, driver: vsc.Spec.Driver, created: now}
+			record = &contentRecord{uid: vsc.UID, name: vsc.Name, snapshot: vsc.Spec.VolumeSnapshotRef.UID, driver: vsc.Spec.Driver, created: now}
 			r.contents[vsc.UID] = record
 		}
 		record.restore = vsc.Labels[velerov1.RestoreNameLabel]

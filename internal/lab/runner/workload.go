@@ -60,7 +60,15 @@ func (r *run) createWorkload(ctx context.Context, _ *errgroup.Group) error {
 	if err := r.lab.cluster.CreatePods(ctx, pods...); err != nil {
 		return err
 	}
-	return r.createPlainObjects(ctx)
+	if err := r.createPlainObjects(ctx); err != nil {
+		return err
+	}
+	for _, manifest := range r.scenario.Manifests {
+		if err := r.createManifest(ctx, manifest); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // createVeleroDeployment makes the Deployment that an installed Velero would run from. Restore reads its image from there.
@@ -154,6 +162,9 @@ func (r *run) createClaims(ctx context.Context) error {
 		volume := cluster.Volume{
 			Namespace: claim.Namespace, Name: claim.Claim.Name, Driver: claim.Driver,
 			Labels: claim.Labels, Annotations: claim.Annotations,
+		}
+		if claim.StorageClass != nil {
+			volume.StorageClass, volume.NoStorageClass = *claim.StorageClass, *claim.StorageClass == ""
 		}
 		if len(claim.Pods) > 1 {
 			volume.AccessMode = corev1.ReadWriteMany
@@ -250,7 +261,8 @@ func backupObject(b scenario.Backup) *velerov1.Backup {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: cluster.VeleroNamespace, Name: b.Name, Labels: b.Labels, Annotations: b.Annotations,
 		},
-		Spec: *b.Spec.BackupSpec.DeepCopy(),
+		Spec:   *b.Spec.BackupSpec.DeepCopy(),
+		Status: velerov1.BackupStatus{Phase: velerov1.BackupPhase(b.Phase)},
 	}
 	backup.Spec.StorageLocation = cmp.Or(backup.Spec.StorageLocation, "default")
 	return backup

@@ -28,21 +28,28 @@ type Condition struct {
 	Cuts    int `yaml:"cuts"`
 	// Calls counts the CreateSnapshot calls that arrived at the drivers.
 	Calls int `yaml:"calls"`
+	// Backups counts the Backup objects that there are.
+	Backups int `yaml:"backups"`
 	// Hooks counts the hook commands that ended.
 	Hooks int `yaml:"hooks"`
 	// Frozen counts the pods that are frozen at this moment.
 	Frozen int `yaml:"frozen"`
-	// Phase maps the name of a backup to its phase; "terminal" is any last phase.
+	// Phase maps the name of a backup to its phase; "terminal" is any last phase. A name with a * in it is a pattern, which
+	// one backup has to meet.
 	Phase map[string]string `yaml:"phase"`
+	// Gone names backups that were there and are no more.
+	Gone []string `yaml:"gone"`
 	// Server is ready or exited.
 	Server string `yaml:"server"`
 }
 
 // Progress is what a condition is held against.
 type Progress struct {
-	Created, Cuts, Calls, Hooks, Frozen int
+	Created, Cuts, Calls, Backups, Hooks, Frozen int
 	// Phases are keyed by the backup's name.
 	Phases map[string]string
+	// Gone has the names of backups whose object has been deleted.
+	Gone map[string]bool
 	// ServerReady and ServerExited describe the Velero server at this moment.
 	ServerReady, ServerExited bool
 }
@@ -63,11 +70,17 @@ func (c Condition) Missing(p Progress) []string {
 	count("created", c.Created, p.Created)
 	count("cuts", c.Cuts, p.Cuts)
 	count("calls", c.Calls, p.Calls)
+	count("backups", c.Backups, p.Backups)
 	count("hooks", c.Hooks, p.Hooks)
 	count("frozen", c.Frozen, p.Frozen)
 	for _, backup := range slices.Sorted(maps.Keys(c.Phase)) {
-		if wanted, is := c.Phase[backup], p.Phases[backup]; !phaseIs(is, wanted) {
-			missing = append(missing, fmt.Sprintf("phase: {%s: %s} (is %q)", backup, wanted, is))
+		if wanted, is := c.Phase[backup], p.phasesOf(backup); !slices.ContainsFunc(is, func(phase string) bool { return phaseIs(phase, wanted) }) {
+			missing = append(missing, fmt.Sprintf("phase: {%s: %s} (is %q)", backup, wanted, strings.Join(is, ", ")))
+		}
+	}
+	for _, backup := range c.Gone {
+		if !p.Gone[backup] {
+			missing = append(missing, "gone: "+backup)
 		}
 	}
 	if c.Server == ServerReady && !p.ServerReady || c.Server == ServerExited && !p.ServerExited {
@@ -85,6 +98,23 @@ func (c Condition) String() string {
 		parts = append(parts, wanted)
 	}
 	return "{" + strings.Join(parts, ", ") + "}"
+}
+
+// IsPattern says whether a name stands for any number of backups.
+func IsPattern(name string) bool { return strings.Contains(name, "*") }
+
+// phasesOf are the phases of the backups that a name or pattern stands for.
+func (p Progress) phasesOf(name string) []string {
+	if !IsPattern(name) {
+		return []string{p.Phases[name]}
+	}
+	var phases []string
+	for _, backup := range slices.Sorted(maps.Keys(p.Phases)) {
+		if MatchName(name, backup) {
+			phases = append(phases, p.Phases[backup])
+		}
+	}
+	return phases
 }
 
 func phaseIs(is, wanted string) bool {

@@ -13,8 +13,9 @@ import (
 
 func TestCondition(t *testing.T) {
 	progress := scenario.Progress{
-		Created: 7, Cuts: 5, Calls: 6, Hooks: 2, Frozen: 1,
-		Phases:       map[string]string{"b1": "InProgress", "b2": "PartiallyFailed"},
+		Created: 7, Cuts: 5, Calls: 6, Backups: 3, Hooks: 2, Frozen: 1,
+		Phases:       map[string]string{"b1": "InProgress", "b2": "PartiallyFailed", "nightly-1": "Completed", "nightly-2": "InProgress"},
+		Gone:         map[string]bool{"b2": true},
 		ServerExited: true,
 	}
 	tests := []struct {
@@ -32,6 +33,13 @@ func TestCondition(t *testing.T) {
 		{"any last phase", scenario.Condition{Phase: map[string]string{"b2": "terminal"}}, nil},
 		{"not at its end", scenario.Condition{Phase: map[string]string{"b1": "terminal"}}, []string{`phase: {b1: terminal} (is "InProgress")`}},
 		{"a backup not created yet", scenario.Condition{Phase: map[string]string{"b3": "New"}}, []string{`phase: {b3: New} (is "")`}},
+		{"one of several", scenario.Condition{Phase: map[string]string{"nightly-*": "Completed"}}, nil},
+		{"none of several", scenario.Condition{Phase: map[string]string{"nightly-*": "Failed"}}, []string{`phase: {nightly-*: Failed} (is "Completed, InProgress")`}},
+		{"no backup of that pattern", scenario.Condition{Phase: map[string]string{"weekly-*": "terminal"}}, []string{`phase: {weekly-*: terminal} (is "")`}},
+		{"number of backups", scenario.Condition{Backups: 3}, nil},
+		{"too few backups", scenario.Condition{Backups: 4}, []string{"backups: 4 (is 3)"}},
+		{"gone", scenario.Condition{Gone: []string{"b2"}}, nil},
+		{"not gone", scenario.Condition{Gone: []string{"b1", "b2"}}, []string{"gone: b1"}},
 		{"the server has exited", scenario.Condition{Server: "exited"}, nil},
 		{"the server is not ready", scenario.Condition{Server: "ready"}, []string{"server: ready"}},
 	}

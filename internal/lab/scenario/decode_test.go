@@ -120,7 +120,7 @@ func TestParseRefuses(t *testing.T) {
 		{"an event on a backup that is not there", "{cuts: 5}", "{phase: {b2: InProgress}}", []string{"line 20:", `no backup "b2"`, "declared are b1"}},
 		{"an empty condition", "{cuts: 5}", "{}", []string{"line 20:", "condition is empty"}},
 		{"two actions in one", "{kill: server}", "{kill: server, start: server}", []string{"line 20:", "kill and start can't stand together"}},
-		{"no action", "{kill: server}", "{}", []string{"line 20:", "give one of api, behaviour, delete, kill"}},
+		{"no action", "{kill: server}", "{}", []string{"line 20:", "give one of api, behaviour, create, delete, kill"}},
 		{"something that can't be stopped", "{kill: server}", "{stop: server}", []string{"line 20:", "events[0].do.stop", "csi-snapshotter, snapshot-controller"}},
 		{"a fault of the API without an effect", "{kill: server}", "{api: {for: 2s}}", []string{"line 20:", "events[0].do.api", "give one of answer or slow, clear, cutWatches, expireWatches"}},
 		{"two faults in one", "{kill: server}", "{api: {answer: 429, cutWatches: true}}", []string{"line 20:", "answer or slow and cutWatches can't stand together"}},
@@ -130,6 +130,14 @@ func TestParseRefuses(t *testing.T) {
 		{"a part of a second in a header", "{kill: server}", "{api: {answer: 503, retryAfter: 1500ms}}", []string{"line 20:", "whole seconds"}},
 		{"less than no old snapshots", "cluster:\n", "cluster:\n  oldSnapshots: -1\n", []string{"line 3:", "cluster.oldSnapshots"}},
 		{"a class that is there", "- name: lab.csi.clipper.dev\n", "- name: lab.csi.clipper.dev\n    moreClasses: [{name: lab.csi.clipper.dev}]\n", []string{"line 7:", "is there already"}},
+		{"an object without a name", "{kill: server}", "{create: {apiVersion: v1, kind: ConfigMap, metadata: {namespace: app}}}", []string{"line 20:", "events[0].do.create", "metadata with a name"}},
+		{"a patch of nothing", "{kill: server}", "{patch: {kind: Backup, name: b1}}", []string{"line 20:", "events[0].do.patch", "merge"}},
+		{"a next server of an unknown engine", "{kill: server}", "{nextServer: {engine: fast}}", []string{"line 20:", "events[0].do.nextServer.engine"}},
+		{"a second cluster that is not there", "- deleteBackup: b1", "- {in: second, deleteBackup: b1}", []string{"line 24:", "then[1].in", "secondCluster"}},
+		{"a cluster that can't be", "- deleteBackup: b1", "- {in: third, deleteBackup: b1}", []string{"line 24:", "first, second"}},
+		{"a wait for nothing", "- deleteBackup: b1", "- await: {}", []string{"line 24:", "condition is empty"}},
+		{"a wait for a backup that is not there", "- deleteBackup: b1", "- await: {gone: [b2]}", []string{"line 24:", `no backup "b2"`}},
+		{"a backup that waits twice", "- {name: b1, spec:", "- {name: b1, after: b1, when: {cuts: 1}, spec:", []string{"line 18:", "after and when can't stand together"}},
 		{"something that can't be killed", "{kill: server}", "{kill: etcd}", []string{"line 20:", "events[0].do.kill", "use one of server"}},
 		{"a restore of nothing", "backup: b1", "backup: b9", []string{"line 23:", "then[0].restore.backup", `no backup "b9"`}},
 		{"an expectation with a wrong field", "result.leftovers.total", "result.leftovers.totl", []string{"line 28:", "expect[2]", "column 17", "undefined field 'totl'"}},
@@ -149,6 +157,37 @@ func TestParseRefuses(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestParseReadsObjects(t *testing.T) {
+	g := NewWithT(t)
+	s, err := scenario.Parse("objects.yaml", []byte(`
+name: objects
+workload:
+- {namespace: app, pvcs: [{name: static, storageClass: ""}, {name: usual}]}
+manifests:
+- {apiVersion: v1, kind: ConfigMap, metadata: {namespace: app, name: a}, data: {x: y}}
+server: {engine: stock}
+secondCluster: {}
+backups:
+- {name: b1, spec: {includedNamespaces: [app]}}
+- {name: b2, when: {backups: 1, phase: {b1: terminal}}, phase: ReadyToStart, spec: {includedNamespaces: [app]}}
+events:
+- do: {nextServer: {args: ["--log-level=debug"]}}
+- do: {patch: {kind: Backup, namespace: velero, name: b1, merge: {metadata: {labels: {a: b}}}}}
+then:
+- await: {phase: {"nightly-*": Completed}, gone: [b1]}
+- {in: second, await: {phase: {b2: Completed}}}
+`))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(s.Workload[0].PVCs[0].StorageClass).To(HaveValue(BeEmpty()))
+	g.Expect(s.Workload[0].PVCs[1].StorageClass).To(BeNil())
+	g.Expect(s.Manifests[0]["metadata"]).To(Equal(map[string]any{"namespace": "app", "name": "a"}))
+	g.Expect(s.Backups[1].When.Backups).To(Equal(1))
+	g.Expect(s.Events[0].Do.NextServer.Engine).To(Equal(scenario.EngineStock), "as the first")
+	g.Expect(s.Second.Server.Engine).To(Equal(scenario.EngineParallel))
+	g.Expect(s.Then[0].In).To(Equal(scenario.InFirst))
+	g.Expect(s.Then[1].In).To(Equal(scenario.InSecond))
 }
 
 func TestParseNamesEveryMistake(t *testing.T) {

@@ -36,6 +36,12 @@ func applyDefaults(s *Scenario) {
 	for i := range s.Events {
 		defaultAction(&s.Events[i].Do, s.Storage.Drivers[0].Name)
 	}
+	if s.Second != nil {
+		set(&s.Second.Server.Engine, EngineParallel)
+	}
+	for i := range s.Events {
+		inheritServer(s.Events[i].Do.NextServer, s)
+	}
 	for i := range s.Then {
 		defaultStep(&s.Then[i], s)
 	}
@@ -97,17 +103,25 @@ func defaultStep(step *Step, s *Scenario) {
 		set(&step.Restore.Name, step.Restore.Backup+"-restore")
 		step.Restore.Spec.BackupName = step.Restore.Backup
 	}
-	if step.Server != nil {
-		set(&step.Server.Engine, s.Server.Engine)
-		if step.Server.RBAC.Role == "" && step.Server.RBAC.Without == nil {
-			step.Server.RBAC = s.Server.RBAC
-		}
-	}
+	set(&step.In, InFirst)
+	inheritServer(step.Server, s)
 	if step.Run != nil && len(step.Run.Args) > 0 {
 		set(&step.Run.Name, step.Run.Args[0])
 	}
 	if step.Do != nil {
 		defaultAction(step.Do, s.Storage.Drivers[0].Name)
+		inheritServer(step.Do.NextServer, s)
+	}
+}
+
+// inheritServer completes a later server from the first.
+func inheritServer(server *Server, s *Scenario) {
+	if server == nil {
+		return
+	}
+	set(&server.Engine, s.Server.Engine)
+	if server.RBAC.Role == "" && server.RBAC.Without == nil {
+		server.RBAC = s.Server.RBAC
 	}
 }
 

@@ -18,6 +18,8 @@ type Scenario struct {
 	Cluster  Cluster     `yaml:"cluster"`
 	Storage  Storage     `yaml:"storage"`
 	Workload []Namespace `yaml:"workload"`
+	// Manifests are created as they are, after the workload.
+	Manifests []Manifest `yaml:"manifests"`
 	// Commands says what commands do that no pod hook declares, such as the hooks in a backup's spec. First match wins.
 	Commands []CommandRule `yaml:"commands"`
 	Server   Server        `yaml:"server"`
@@ -27,6 +29,8 @@ type Scenario struct {
 	Backups []Backup `yaml:"backups"`
 	// Events happen one after the other while the backups run.
 	Events []Event `yaml:"events"`
+	// Second is one more cluster, with the same object store and the same storage. Default: there is none.
+	Second *SecondCluster `yaml:"secondCluster"`
 	// Then lists what is done after the last backup reached its last phase and the last event happened.
 	Then []Step `yaml:"then"`
 	// Settle bounds the wait for the cluster to come to rest before leftovers are counted.
@@ -56,6 +60,12 @@ type Cluster struct {
 	OldSnapshots int `yaml:"oldSnapshots"`
 	// NodeAgent is the stand-in for Velero's node agent. Default: there is none.
 	NodeAgent *NodeAgent `yaml:"nodeAgent"`
+}
+
+// SecondCluster is a control plane of its own, with a Velero server that uses the object store of the first one, and sidecars
+// that talk to the same drivers. It is started when the first step is done in it.
+type SecondCluster struct {
+	Server Server `yaml:"server"`
 }
 
 // NodeAgent says how moving data behaves.
@@ -177,6 +187,8 @@ type Claim struct {
 	Annotations map[string]string `yaml:"annotations"`
 	// Phase is Bound (the default), Pending (no volume) or Lost.
 	Phase string `yaml:"phase"`
+	// StorageClass of claim and volume; it need not exist, and "" is none at all. Default: the driver's.
+	StorageClass *string `yaml:"storageClass"`
 }
 
 // Pod is a pod, or several when Count is set and the name holds {i}.
@@ -262,7 +274,11 @@ type Backup struct {
 	Labels      map[string]string `yaml:"labels"`
 	Annotations map[string]string `yaml:"annotations"`
 	// After names a backup that must have reached its last phase before this one is created. Default: none, it is created at once.
-	After string     `yaml:"after"`
+	After string `yaml:"after"`
+	// When is what must be so before it is created; it can't stand beside After.
+	When *Condition `yaml:"when"`
+	// Phase is the one with which it is created, as if a server had left it so. Default: none, it is a new one.
+	Phase string     `yaml:"phase"`
 	Spec  BackupSpec `yaml:"spec"`
 }
 
@@ -271,111 +287,6 @@ type BackupSpec struct{ velerov1.BackupSpec }
 
 // RestoreSpec is a Velero RestoreSpec with the field names of the API.
 type RestoreSpec struct{ velerov1.RestoreSpec }
-
-// Event is something that happens while the backups run. It waits for When, then for After, then it does Do.
-type Event struct {
-	When  *Condition `yaml:"when"`
-	After Duration   `yaml:"after"`
-	Do    Action     `yaml:"do"`
-}
-
-// Targets of kill, term, start, stop and restart.
-const (
-	TargetServer    = "server"
-	TargetAPIServer = "apiserver"
-	// TargetSidecars are the csi-snapshotters of all drivers.
-	TargetSidecars           = "csi-snapshotter"
-	TargetSnapshotController = "snapshot-controller"
-)
-
-// Action is one thing done to the lab. Exactly one key is set.
-type Action struct {
-	// Kill ends the server by SIGKILL, Term by SIGTERM; Start starts it again. Stop ends the csi-snapshotter sidecars or the
-	// snapshot-controller, which Start can start again, too.
-	Kill  string `yaml:"kill"`
-	Term  string `yaml:"term"`
-	Start string `yaml:"start"`
-	Stop  string `yaml:"stop"`
-	// Restart stops and starts the apiserver, or ends the server by SIGTERM and starts it again.
-	Restart string `yaml:"restart"`
-	// Behaviour replaces the rules of a driver.
-	Behaviour *BehaviourChange `yaml:"behaviour"`
-	// Delete deletes an object.
-	Delete *Delete `yaml:"delete"`
-	// API makes the API misbehave for one client.
-	API *APIFault `yaml:"api"`
-}
-
-// APIFault is something that goes wrong between a client and the API server. Either it is for requests (Answer, Slow, or
-// both), or for watches (CutWatches, ExpireWatches), or it ends what earlier events began (Clear).
-type APIFault struct {
-	// Of is the client: server (the default) or snapshot-controller.
-	Of string `yaml:"of"`
-	// Answer is the HTTP status that the requests get instead of reaching the API server.
-	Answer int `yaml:"answer"`
-	// RetryAfter is the header of the answer, in whole seconds. Default: 1s for 429, none for others.
-	RetryAfter Duration `yaml:"retryAfter"`
-	// Slow is how long the requests wait before they are answered or passed on.
-	Slow Duration `yaml:"slow"`
-	// Verbs and Resources select the requests; empty is all. A resource is a plural name, with /status for the subresource.
-	Verbs     []string `yaml:"verbs"`
-	Resources []string `yaml:"resources"`
-	// For and Times end it by time and by the number of requests. Default: no end.
-	For   Duration `yaml:"for"`
-	Times int      `yaml:"times"`
-	// CutWatches ends all open watches once; ExpireWatches does so too, and refuses to take them up where they ended.
-	CutWatches    bool `yaml:"cutWatches"`
-	ExpireWatches bool `yaml:"expireWatches"`
-	Clear         bool `yaml:"clear"`
-}
-
-// BehaviourChange replaces the behaviour of a driver.
-type BehaviourChange struct {
-	// Driver defaults to the first.
-	Driver string      `yaml:"driver"`
-	Rules  []Behaviour `yaml:"rules"`
-}
-
-// Delete names an object: by name, or for a VolumeSnapshot and a VolumeSnapshotContent by the claim it was made of.
-type Delete struct {
-	// Kind is any kind of the cluster, such as Pod or VolumeSnapshot.
-	Kind      string `yaml:"kind"`
-	Namespace string `yaml:"namespace"`
-	Name      string `yaml:"name"`
-	// Of is "namespace/pvc".
-	Of string `yaml:"of"`
-}
-
-// Step is done after the backups. Exactly one of its keys is set.
-type Step struct {
-	// Server starts the server anew with another engine, arguments or environment.
-	Server *Server `yaml:"server"`
-	// Restore makes a restore and waits for its end.
-	Restore *Restore `yaml:"restore"`
-	// DeleteBackup deletes a backup through Velero and waits until it is gone.
-	DeleteBackup string `yaml:"deleteBackup"`
-	// Backup makes one more backup and waits for its end.
-	Backup *Backup `yaml:"backup"`
-	// Run runs the Velero command line.
-	Run *Run `yaml:"run"`
-	// Do does what an event can do.
-	Do *Action `yaml:"do"`
-}
-
-// Restore is a Velero restore of a backup.
-type Restore struct {
-	// Name defaults to "<backup>-restore".
-	Name   string      `yaml:"name"`
-	Backup string      `yaml:"backup"`
-	Spec   RestoreSpec `yaml:"spec"`
-}
-
-// Run is a call of the Velero command line, against the lab's cluster.
-type Run struct {
-	// Name under which the result has it in "commands".
-	Name string   `yaml:"name"`
-	Args []string `yaml:"args"`
-}
 
 // Settle says when the cluster counts as being at rest: no leftovers and no driver call in flight for the time of Quiet,
 // or else when Limit has passed.

@@ -41,6 +41,12 @@ func validate(s *Scenario, lines *locator, problems *problemList) {
 	v.checkWorkload()
 	v.checkCommands()
 	v.checkServer(place{"server"}, &s.Server)
+	if s.Second != nil {
+		v.checkServer(place{"secondCluster", "server"}, &s.Second.Server)
+	}
+	for i, manifest := range s.Manifests {
+		v.checkManifest(place{"manifests", i}, manifest)
+	}
 	v.checkBackups()
 	v.checkEvents()
 	v.checkSteps()
@@ -202,6 +208,12 @@ func (v *validator) checkBackups() {
 		if seen[b.Name] {
 			v.bad(p.at("name"), "backup %q is there twice", b.Name)
 		}
+		if b.When != nil {
+			v.checkCondition(p.at("when"), *b.When)
+		}
+		if b.When != nil && b.After != "" {
+			v.bad(p, "after and when can't stand together: when: {phase: {%s: terminal}} is the same as after", b.After)
+		}
 		if b.After != "" {
 			v.known(p.at("after"), "backup", b.After, v.backups)
 			if !seen[b.After] && slices.Contains(v.backups, b.After) {
@@ -216,9 +228,13 @@ func (v *validator) checkSteps() {
 	backups := slices.Clone(v.backups)
 	for i, step := range v.Then {
 		p := place{"then", i}
+		v.oneOf(p.at("in"), step.In, InFirst, InSecond)
+		if step.In == InSecond && v.Second == nil {
+			v.bad(p.at("in"), "there is no second cluster: add secondCluster: {server: {}}")
+		}
 		v.exactlyOne(p, map[string]bool{
 			"server": step.Server != nil, "restore": step.Restore != nil, "deleteBackup": step.DeleteBackup != "",
-			"backup": step.Backup != nil, "run": step.Run != nil, "do": step.Do != nil,
+			"backup": step.Backup != nil, "run": step.Run != nil, "do": step.Do != nil, "await": step.Await != nil,
 		})
 		switch {
 		case step.Server != nil:
@@ -231,6 +247,9 @@ func (v *validator) checkSteps() {
 		case step.Backup != nil:
 			v.name(p.at("backup", "name"), step.Backup.Name)
 			backups = append(backups, step.Backup.Name)
+			v.backups = backups
+		case step.Await != nil:
+			v.checkCondition(p.at("await"), *step.Await)
 		case step.Run != nil && len(step.Run.Args) == 0:
 			v.bad(p.at("run"), "args are needed, such as [backup, describe, b1, --details]")
 		case step.Do != nil:

@@ -17,10 +17,15 @@ func (v *validator) checkEvents() {
 
 func (v *validator) checkCondition(p place, c Condition) {
 	if c.String() == "{}" {
-		v.bad(p, "the condition is empty: give at least one of created, cuts, calls, hooks, frozen, phase, server")
+		v.bad(p, "the condition is empty: give at least one of created, cuts, calls, backups, hooks, frozen, phase, gone, server")
 	}
 	for backup := range c.Phase {
-		v.known(p.at("phase", backup), "backup", backup, v.backups)
+		if !IsPattern(backup) {
+			v.known(p.at("phase", backup), "backup", backup, v.backups)
+		}
+	}
+	for i, backup := range c.Gone {
+		v.known(p.at("gone", i), "backup", backup, v.backups)
 	}
 	if c.Server != "" {
 		v.oneOf(p.at("server"), c.Server, ServerReady, ServerExited)
@@ -31,6 +36,7 @@ func (v *validator) checkAction(p place, a Action) {
 	v.exactlyOne(p, map[string]bool{
 		"kill": a.Kill != "", "term": a.Term != "", "start": a.Start != "", "restart": a.Restart != "",
 		"stop": a.Stop != "", "behaviour": a.Behaviour != nil, "delete": a.Delete != nil, "api": a.API != nil,
+		"nextServer": a.NextServer != nil, "create": a.Create != nil, "patch": a.Patch != nil,
 	})
 	for key, target := range map[string]string{"kill": a.Kill, "term": a.Term} {
 		if target != "" {
@@ -55,6 +61,25 @@ func (v *validator) checkAction(p place, a Action) {
 	}
 	if a.API != nil {
 		v.checkAPIFault(p.at("api"), *a.API)
+	}
+	if a.NextServer != nil {
+		v.checkServer(p.at("nextServer"), a.NextServer)
+	}
+	if a.Create != nil {
+		v.checkManifest(p.at("create"), a.Create)
+	}
+	if a.Patch != nil && (a.Patch.Kind == "" || a.Patch.Name == "" || len(a.Patch.Merge) == 0) {
+		v.bad(p.at("patch"), "kind, name and merge are needed, such as {kind: Backup, namespace: velero, name: b1, merge: {metadata: {labels: {a: b}}}}")
+	}
+}
+
+func (v *validator) checkManifest(p place, m Manifest) {
+	metadata, _ := m["metadata"].(map[string]any)
+	name, _ := metadata["name"].(string)
+	kind, _ := m["kind"].(string)
+	version, _ := m["apiVersion"].(string)
+	if name == "" || kind == "" || version == "" {
+		v.bad(p, "an object needs apiVersion, kind and metadata with a name")
 	}
 }
 

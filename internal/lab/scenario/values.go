@@ -77,6 +77,16 @@ func (s *RestoreSpec) UnmarshalYAML(node *yaml.Node) error {
 	return decodeAPI(node, &s.RestoreSpec)
 }
 
+// UnmarshalYAML reads an object; left to itself the decoder would give the mappings in it this type, too.
+func (m *Manifest) UnmarshalYAML(node *yaml.Node) error {
+	var plain map[string]any
+	if err := node.Decode(&plain); err != nil {
+		return err
+	}
+	*m = plain
+	return nil
+}
+
 // decodeAPI goes by way of JSON, whose tags the API types carry.
 func decodeAPI(node *yaml.Node, into any) error {
 	var plain any
