@@ -275,6 +275,7 @@ func TestTheSamePVCForTwoOwners(t *testing.T) {
 	})
 }
 
+// Field case F22: what is tracked is a set with keys, which an event that comes late or twice can't upset.
 func TestRepeatedAndReorderedEvents(t *testing.T) {
 	inBubble(t, TakerOptions{}, nil, func(h *harness) {
 		snaps := h.taker.Take(h.ctx, requests(10)...)
