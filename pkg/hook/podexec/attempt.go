@@ -83,7 +83,8 @@ func (a *attempt) overSPDY(ctx context.Context) error {
 		return err
 	}
 	// Older protocols say nothing when a command has succeeded, so that a lost connection would look like a success.
-	executor, err := remotecommand.NewSPDYExecutorForProtocols(roundTripper, watchedUpgrader{upgrader, &a.progress}, http.MethodPost, a.url(),
+	executor, err := remotecommand.NewSPDYExecutorForProtocols(roundTripper,
+		watchedUpgrader{upgrader, &a.progress, !a.transport.isProxied()}, http.MethodPost, a.url(),
 		streamprotocol.StreamProtocolV5Name, streamprotocol.StreamProtocolV4Name)
 	if err != nil {
 		return err

@@ -180,9 +180,9 @@ func TestInsistingEnds(t *testing.T) {
 		c := newCluster(t)
 		down(c)
 		log, _ := newLog()
-		err := c.executor(t, Options{InsistFor: 200 * time.Millisecond}).Run(t.Context(), log, thaw())
+		err := c.executor(t, Options{InsistFor: patience}).Run(t.Context(), log, thaw())
 		g.Expect(hook.Owed(err)).To(BeTrue())
-		g.Expect(err).To(MatchError(ContainSubstring("it was tried for 200ms")))
+		g.Expect(err).To(MatchError(ContainSubstring("it was tried for 2s")))
 		asked, ran := c.seen()
 		g.Expect(asked).To(BeNumerically(">", 1))
 		g.Expect(ran).To(BeEmpty())
@@ -210,12 +210,14 @@ func TestInsistingEnds(t *testing.T) {
 	})
 }
 
-// runsUntilCut is a command that ends when its connection does, as far as the client can see.
-func runsUntilCut(started chan<- struct{}) func(context.Context, []string, io.Writer, net.Conn) error {
-	return func(ctx context.Context, _ []string, stdout io.Writer, _ net.Conn) error {
-		started <- struct{}{}
-		<-ctx.Done()
-		return ctx.Err()
+// runsUntilTheEnd is a command that ends with the test.
+func runsUntilTheEnd(t *testing.T, started func()) func(context.Context, []string, io.Writer, net.Conn) error {
+	end := make(chan struct{})
+	t.Cleanup(func() { close(end) })
+	return func(context.Context, []string, io.Writer, net.Conn) error {
+		started()
+		<-end
+		return nil
 	}
 }
 
@@ -227,7 +229,7 @@ func TestACommandThatRuns(t *testing.T) {
 		g := NewWithT(t)
 		c := newCluster(t)
 		started := make(chan struct{}, 1)
-		c.run = runsUntilCut(started)
+		c.run = runsUntilTheEnd(t, func() { started <- struct{}{} })
 		command := thaw()
 		command.Timeout = patience
 		log, _ := newLog()
@@ -242,11 +244,7 @@ func TestACommandThatRuns(t *testing.T) {
 		g := NewWithT(t)
 		c := newCluster(t)
 		limit, end := context.WithCancelCause(t.Context())
-		c.run = func(ctx context.Context, _ []string, _ io.Writer, _ net.Conn) error {
-			end(errors.New("the server must stop now"))
-			<-ctx.Done()
-			return ctx.Err()
-		}
+		c.run = runsUntilTheEnd(t, func() { end(errors.New("the server must stop now")) })
 		log, _ := newLog()
 		err := c.executor(t, Options{Limit: limit}).Run(t.Context(), log, thaw())
 		g.Expect(err).To(MatchError(ContainSubstring("the server must stop now")))

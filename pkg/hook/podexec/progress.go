@@ -83,6 +83,8 @@ func (p *progress) refusal() error {
 type watchedUpgrader struct {
 	spdy.Upgrader
 	progress *progress
+	// bound connections are closed by the dialer that made them.
+	bound bool
 }
 
 // NewConnection implements spdy.Upgrader.
@@ -97,12 +99,14 @@ func (u watchedUpgrader) NewConnection(response *http.Response) (httpstream.Conn
 		})
 		return nil, err
 	}
-	return watchedConnection{connection, u.progress}, nil
+	return watchedConnection{connection, u.progress, u.bound}, nil
 }
 
+// watchedConnection counts the streams that are made.
 type watchedConnection struct {
 	httpstream.Connection
 	progress *progress
+	bound    bool
 }
 
 // made is the end of the making of a stream.
@@ -114,6 +118,9 @@ type made struct {
 // CreateStream implements httpstream.Connection. It doesn't wait for the confirmation of a connection that is gone; the one that
 // does so below it gives up by itself half a minute later.
 func (c watchedConnection) CreateStream(headers http.Header) (httpstream.Stream, error) {
+	if c.isLost() {
+		return nil, errLost
+	}
 	c.progress.change(func(p *progress) { p.asked++ })
 	headers = headers.Clone() // the caller uses it again for the next stream
 	answer := make(chan made, 1)
@@ -146,8 +153,28 @@ func (c watchedConnection) await(answer <-chan made) made {
 	case m := <-answer:
 		return m
 	case <-timer.C:
-		return made{err: errors.New("the connection was lost")}
+		return made{err: errLost}
 	}
+}
+
+var errLost = errors.New("the connection was lost")
+
+func (c watchedConnection) isLost() bool {
+	select {
+	case <-c.Connection.CloseChan():
+		return true
+	default:
+		return false
+	}
+}
+
+// Close implements httpstream.Connection. One that was lost isn't closed in the orderly way: spdystream would wait without end for
+// streams that were made after the loss.
+func (c watchedConnection) Close() error {
+	if c.bound && c.isLost() {
+		return nil
+	}
+	return c.Connection.Close()
 }
 
 // watchedStream is the stream of the command's result.
