@@ -1,0 +1,109 @@
+// Copyright The Clipper Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package freezerecord
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	// oneTry bounds one request.
+	oneTry = 10 * time.Second
+	// allTries bounds a write with its repetitions. A pod waits to be frozen meanwhile, which harms nobody.
+	allTries = 20 * time.Second
+)
+
+// pauses between the tries of a write.
+var pauses = wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 0.1, Steps: 20, Cap: 5 * time.Second}
+
+// insist repeats a request that failed for a reason that may pass, at most for allTries.
+func insist(ctx context.Context, request func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, allTries)
+	defer cancel()
+	pause := pauses
+	for {
+		err := once(ctx, request)
+		if err == nil || !mayPass(err) {
+			return err
+		}
+		timer := time.NewTimer(pause.Step())
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return fmt.Errorf("%w (%w)", err, context.Cause(ctx))
+		}
+	}
+}
+
+func once(ctx context.Context, request func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, oneTry)
+	defer cancel()
+	return request(ctx)
+}
+
+// mayPass says whether the same request may work a moment later.
+func mayPass(err error) bool {
+	var netErr net.Error
+	switch {
+	case apierrors.IsTooManyRequests(err), apierrors.IsServerTimeout(err), apierrors.IsTimeout(err), apierrors.IsInternalError(err),
+		apierrors.IsServiceUnavailable(err), apierrors.IsConflict(err), apierrors.IsUnexpectedServerError(err):
+		return true
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &netErr):
+		return true
+	}
+	return utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) || utilnet.IsHTTP2ConnectionLost(err) || utilnet.IsProbableEOF(err)
+}
+
+// setEntries changes keys of a ConfigMap; a nil value removes one. No other writer is disturbed.
+func setEntries(ctx context.Context, c client.Client, part types.NamespacedName, entries map[string]*string) error {
+	patch, err := json.Marshal(map[string]any{"data": entries})
+	if err != nil {
+		return err
+	}
+	object := new(corev1.ConfigMap)
+	object.Namespace, object.Name = part.Namespace, part.Name
+	return c.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch))
+}
+
+// remove takes a ConfigMap away with its finalizer. One that is gone is removed.
+func remove(ctx context.Context, c client.Client, part types.NamespacedName) error {
+	return insist(ctx, func(ctx context.Context) error {
+		object := new(corev1.ConfigMap)
+		if err := c.Get(ctx, part, object); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+		before := object.DeepCopy()
+		object.Finalizers = without(object.Finalizers, Finalizer)
+		if len(object.Finalizers) != len(before.Finalizers) {
+			err := c.Patch(ctx, object, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+			if err != nil || object.DeletionTimestamp != nil {
+				return client.IgnoreNotFound(err)
+			}
+		}
+		return client.IgnoreNotFound(c.Delete(ctx, object, client.Preconditions{UID: &object.UID}))
+	})
+}
+
+func without(list []string, name string) []string {
+	var rest []string
+	for _, s := range list {
+		if s != name {
+			rest = append(rest, s)
+		}
+	}
+	return rest
+}
