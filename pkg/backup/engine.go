@@ -54,6 +54,8 @@ type Deps struct {
 	Discovery discovery.Helper
 	// Executor runs hooks in pods.
 	Executor hook.Executor
+	// OpenRecord begins the record of a backup's frozen pods. Default: none is kept, and pods stay frozen when the process dies.
+	OpenRecord func(*velerov1.Backup) FreezeRecord
 	// Taker and Settler take snapshots, remove those that turn out to be of no use, and follow the removal of failed ones.
 	Taker   Taker
 	Settler Settler
@@ -125,6 +127,7 @@ func (e *Engine) Run(ctx context.Context, request Request, out io.Writer) (*Resu
 	reporter.Go(func() error { r.progress.report(reporting); return nil })
 	defer func() { stopReporting(); _ = reporter.Wait() }()
 	defer func() { r.podVolumes.end(ctx) }()
+	defer func() { r.closeRecord(ctx) }()
 
 	steps := []struct {
 		what string

@@ -30,7 +30,9 @@ func (r *run) resolve(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	r.runner = hook.NewRunner(hook.Deps{Executor: r.deps.Executor, Clock: r.deps.Clock, Set: r.hooks, Log: r.log, FreezeSeconds: r.deps.FreezeSeconds})
+	r.runner = hook.NewRunner(hook.Deps{
+		Executor: r.deps.Executor, Clock: r.deps.Clock, Set: r.hooks, Log: r.log, Recorder: r.openRecord(), FreezeSeconds: r.deps.FreezeSeconds,
+	})
 
 	itemActions, err := r.request.ItemActions.ResolveActions(r.deps.Discovery, r.log)
 	if err != nil {

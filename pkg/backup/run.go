@@ -46,6 +46,7 @@ type run struct {
 	filter       *filter.Set
 	hooks        *hook.Set
 	runner       *hook.Runner
+	record       FreezeRecord
 	actions      []action
 	blockActions []itemblock.Action
 	planner      *volume.Planner

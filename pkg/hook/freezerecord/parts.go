@@ -26,14 +26,15 @@ const (
 	annNote     = "velero.io/description"
 	description = "Pods that a running backup has frozen, and how to thaw them. It is removed when they are thawed."
 
-	// maxPart is how many bytes of entries go into one ConfigMap: half of what the API server takes.
-	maxPart = 512 << 10
+	// defaultMaxPart is how many bytes of entries go into one ConfigMap: half of what the API server takes.
+	defaultMaxPart = 512 << 10
 	// maxNumber of ConfigMaps of a record.
 	maxNumber = 1000
 )
 
 // parts divides the entries of a record. It is used under the record's turn.
 type parts struct {
+	max   int            // bytes of entries in a part
 	sizes []int          // by part, what its entries take
 	where map[string]int // by key
 	sized map[string]int // by key
@@ -41,14 +42,14 @@ type parts struct {
 
 // place finds the part for an entry: where it is, or the first that has room.
 func (p *parts) place(key string, size int) (int, error) {
-	if size > maxPart {
-		return 0, fmt.Errorf("the commands that thaw it take %d bytes; no more than %d can be recorded", size, maxPart)
+	if size > p.max {
+		return 0, fmt.Errorf("the commands that thaw it take %d bytes; no more than %d can be recorded", size, p.max)
 	}
-	if part, found := p.where[key]; found && p.sizes[part]-p.sized[key]+size <= maxPart {
+	if part, found := p.where[key]; found && p.sizes[part]-p.sized[key]+size <= p.max {
 		return part, nil
 	}
 	for part, used := range p.sizes {
-		if used+size <= maxPart {
+		if used+size <= p.max {
 			return part, nil
 		}
 	}

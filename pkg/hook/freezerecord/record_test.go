@@ -94,6 +94,7 @@ func setup(t *testing.T) *harness {
 	}).Build()
 	h.store = NewStore(Options{Client: h.client, Namespace: "velero", Server: "velero-0_ab12", Clock: clocktesting.NewFakePassiveClock(noon)})
 	h.backup = &velerov1.Backup{ObjectMeta: metav1.ObjectMeta{Namespace: "velero", Name: "nightly", UID: "b-uid"}}
+	h.store.maxPart = 5 << 10
 	h.record = h.store.Open(h.backup)
 	h.log, h.lines = logrustest.NewNullLogger()
 	return h
@@ -253,7 +254,7 @@ func TestWritesAreRepeated(t *testing.T) {
 func TestALargeRecordIsDivided(t *testing.T) {
 	h := setup(t)
 	ctx := t.Context()
-	long := strings.Repeat("x", 200<<10)
+	long := strings.Repeat("x", 2<<10)
 	const pods = 7
 	for i := range pods {
 		h.Expect(h.record.Frozen(ctx, pod(fmt.Sprint("p", i)), thawBy(long))).To(Succeed())
@@ -265,7 +266,7 @@ func TestALargeRecordIsDivided(t *testing.T) {
 		for key, text := range m.Data {
 			size += len(key) + len(text)
 		}
-		h.Expect(size).To(BeNumerically("<=", maxPart))
+		h.Expect(size).To(BeNumerically("<=", h.store.maxPart))
 	}
 	found, err := h.store.List(ctx)
 	h.Expect(err).NotTo(HaveOccurred())
@@ -287,8 +288,8 @@ func TestARecordThatGoesFromOnePartToAnother(t *testing.T) {
 	h := setup(t)
 	ctx := t.Context()
 	h.Expect(h.record.Frozen(ctx, pod("a"), thawBy("short"))).To(Succeed())
-	h.Expect(h.record.Frozen(ctx, pod("b"), thawBy(strings.Repeat("x", 500<<10)))).To(Succeed())
-	h.Expect(h.record.Frozen(ctx, pod("a"), thawBy(strings.Repeat("y", 100<<10)))).To(Succeed())
+	h.Expect(h.record.Frozen(ctx, pod("b"), thawBy(strings.Repeat("x", 4900)))).To(Succeed())
+	h.Expect(h.record.Frozen(ctx, pod("a"), thawBy(strings.Repeat("y", 1<<10)))).To(Succeed())
 	found, err := h.store.List(ctx)
 	h.Expect(err).NotTo(HaveOccurred())
 	h.Expect(found[0].Pods).To(HaveLen(2), "each pod once")
@@ -297,7 +298,7 @@ func TestARecordThatGoesFromOnePartToAnother(t *testing.T) {
 func TestManyPodsAtOnce(t *testing.T) {
 	h := setup(t)
 	var group errgroup.Group
-	const pods = 30
+	const pods = 20
 	for i := range pods {
 		group.Go(func() error { return h.record.Frozen(t.Context(), pod(fmt.Sprint("p", i)), thawBy("thaw")) })
 	}

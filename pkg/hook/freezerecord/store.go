@@ -33,6 +33,7 @@ type Options struct {
 // Store is the freeze records of an installation. It is safe for concurrent use.
 type Store struct {
 	Options
+	maxPart int
 
 	mu   sync.Mutex
 	open map[types.UID]bool
@@ -43,7 +44,7 @@ func NewStore(opts Options) *Store {
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}
 	}
-	return &Store{Options: opts, open: map[types.UID]bool{}}
+	return &Store{Options: opts, maxPart: defaultMaxPart, open: map[types.UID]bool{}}
 }
 
 // Open begins the record of a backup that this process runs. It writes nothing before the first pod is frozen. Close ends it.
@@ -53,7 +54,7 @@ func (s *Store) Open(backup *velerov1.Backup) *Record {
 	s.open[backup.UID] = true
 	return &Record{
 		store: s, backup: backup, turn: make(chan struct{}, 1),
-		entries: map[string]Entry{}, parts: parts{where: map[string]int{}, sized: map[string]int{}}, doubtful: map[string]int{},
+		entries: map[string]Entry{}, parts: parts{max: s.maxPart, where: map[string]int{}, sized: map[string]int{}}, doubtful: map[string]int{},
 	}
 }
 
