@@ -1,0 +1,17 @@
+// Copyright The Clipper Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package instance tells the server processes of a namespace apart, and says which of them are alive.
+//
+// Each process has an ID of its server's name, which is that of its pod, and of something that is new with each start. It holds a
+// Lease of that name, which it renews every few seconds (Lease, lease.go). Whoever finds something that belongs to an ID asks
+// Watch.Look (watch.go) whether that process is alive:
+//
+//   - The Lease has another holder: a process of the same name was started later. In Kubernetes no two pods of a namespace have the
+//     same name, so the one before is dead. That is known at once; it is what happens when a container is started again.
+//   - The Lease has no holder, or there is none: the process ended in order.
+//   - Otherwise it is dead when its Lease wasn't renewed for Duration while somebody watched. Clocks are not compared: those of two
+//     nodes may differ.
+//
+// Two servers must not have the same name. Where that can't be helped, such as two processes on one machine, the names are given.
+package instance
