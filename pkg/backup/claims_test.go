@@ -45,7 +45,7 @@ func TestAFailedSnapshotKeepsPodAndClaimOut(t *testing.T) {
 	})
 }
 
-func TestAClaimOfTwoPodsHasOneSnapshot(t *testing.T) {
+func TestAClaimOfTwoPodsHasOneSnapshot(t *testing.T) { // field case F20
 	inCluster(t, func(c *cluster) {
 		c.workers = 2
 		c.claims("shared")

@@ -17,7 +17,7 @@ import (
 	"github.com/velero-clipper/clipper/pkg/snapshot"
 )
 
-func TestAHookedBlockIsThawedWhenAllItsSnapshotsAreCut(t *testing.T) {
+func TestAHookedBlockIsThawedWhenAllItsSnapshotsAreCut(t *testing.T) { // field cases F5, F10
 	inCluster(t, func(c *cluster) {
 		c.claims("data", "wal", "plain")
 		c.add(hooked("db", "data", "wal"), pod("web", "plain"))
@@ -80,7 +80,7 @@ func TestNothingPlainIsSnapshottedBeforeTheLastThaw(t *testing.T) {
 	}
 }
 
-func TestPodsOfABlockAreFrozenTogether(t *testing.T) {
+func TestPodsOfABlockAreFrozenTogether(t *testing.T) { // field case F11
 	inCluster(t, func(c *cluster) {
 		c.claims("shared")
 		c.add(hooked("db-1", "shared"), hooked("db-2", "shared"))
@@ -91,7 +91,7 @@ func TestPodsOfABlockAreFrozenTogether(t *testing.T) {
 	})
 }
 
-func TestAFrozenPodIsThawedWhateverHappens(t *testing.T) {
+func TestAFrozenPodIsThawedWhateverHappens(t *testing.T) { // field case F9
 	broken := errors.New("exit code 1")
 	cases := map[string]struct {
 		prepare func(*cluster)

@@ -90,7 +90,7 @@ func TestCollect(t *testing.T) {
 	}
 }
 
-func TestListRequests(t *testing.T) {
+func TestListRequests(t *testing.T) { // field case F28
 	pods := []string{"pods"}
 	cases := map[string]struct {
 		spec velerov1.BackupSpec

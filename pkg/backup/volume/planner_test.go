@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 
 	"github.com/velero-clipper/clipper/pkg/backup/volume"
 	"github.com/velero-clipper/clipper/pkg/snapshot"
@@ -138,7 +139,25 @@ func TestTheRequestForAClaim(t *testing.T) {
 	}))
 }
 
-func TestPlansWithoutASnapshot(t *testing.T) {
+// The driver is read from the volume; a storage class is only a hint (field case F23).
+func TestClaimsWithoutAUsefulStorageClass(t *testing.T) {
+	for name, storageClass := range map[string]*string{
+		"none, of a static volume": ptr.To(""), "never set": nil, "one that was deleted": ptr.To("gone"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			s := newScene()
+			s.claim.Spec.StorageClassName, s.volume.Spec.StorageClassName = storageClass, ptr.Deref(storageClass, "")
+			plan, err := s.plan(t)
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(plan.Method).To(Equal(volume.CSISnapshot))
+			g.Expect(plan.Request.Driver).To(Equal(driver))
+			g.Expect(plan.Request.Class).To(Equal("fast"))
+		})
+	}
+}
+
+func TestPlansWithoutASnapshot(t *testing.T) { // of unbound claims: field case F21
 	cases := map[string]struct {
 		change   func(*scene)
 		approach volume.Approach
