@@ -275,6 +275,8 @@ type Server struct {
 	UnexpectedExits int `json:"unexpectedExits"`
 	// PeakMemoryBytes is the largest resident size over all starts.
 	PeakMemoryBytes int `json:"peakMemoryBytes"`
+	// PeakMemoryBytesByStart is the largest resident size of each start, in their order.
+	PeakMemoryBytesByStart []int `json:"peakMemoryBytesByStart"`
 	// DataRaces counts the reports of the race detector in the server's output.
 	DataRaces int `json:"dataRaces"`
 	// Started is true when the server became ready at least once.

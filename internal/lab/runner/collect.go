@@ -85,7 +85,8 @@ func (r *run) collectServer(out *result.Result) {
 		return
 	}
 	out.Server.Started = out.Server.Starts > 0
-	out.Server.PeakMemoryBytes = int(r.server.peakMemory())
+	out.Server.PeakMemoryBytesByStart = nonNil(r.server.peakMemory())
+	out.Server.PeakMemoryBytes = slices.Max(append([]int{0}, out.Server.PeakMemoryBytesByStart...))
 	for _, log := range r.server.logPaths() {
 		// A log that can't be read holds no report.
 		content, _ := os.ReadFile(log)

@@ -42,7 +42,8 @@ type serverControl struct {
 	spec    scenario.Server
 	current *server.Server
 	logs    []string
-	peak    uint64
+	// peaks is the largest resident size of each start so far, in bytes.
+	peaks []int
 }
 
 // startServer starts the server for the first time. A server that must not start gives the outcome that it did not.
@@ -159,6 +160,8 @@ func (c *serverControl) start(ctx context.Context, group *errgroup.Group) error 
 	c.mu.Lock()
 	c.current = started
 	c.logs = append(c.logs, started.LogPath())
+	c.peaks = append(c.peaks, 0)
+	start := len(c.peaks) - 1
 	c.mu.Unlock()
 	now := time.Now()
 	r.board.update(func(rec *recording) {
@@ -170,7 +173,7 @@ func (c *serverControl) start(ctx context.Context, group *errgroup.Group) error 
 		})
 	})
 	group.Go(func() error {
-		c.follow(ctx, started)
+		c.follow(ctx, started, start)
 		return nil
 	})
 	return nil
@@ -187,14 +190,14 @@ func (r *run) grant(ctx context.Context, rbac scenario.Rights) error {
 	return r.lab.cluster.Grant(ctx, cluster.Rights{Role: rbac.Role, Without: rbac.Without})
 }
 
-// follow notes the end of a server.
-func (c *serverControl) follow(ctx context.Context, s *server.Server) {
+// follow notes the end of a server; start counts the starts from 0.
+func (c *serverControl) follow(ctx context.Context, s *server.Server, start int) {
 	status, err := s.Wait(ctx)
 	if err != nil {
 		return // the experiment is over
 	}
 	c.mu.Lock()
-	c.peak = max(c.peak, s.PeakMemory().Process)
+	c.peaks[start] = max(c.peaks[start], int(s.PeakMemory().Process))
 	c.mu.Unlock()
 	c.run.board.update(func(rec *recording) {
 		rec.ready, rec.running = false, false
@@ -235,14 +238,14 @@ func (c *serverControl) respecify(spec scenario.Server) {
 	c.spec = spec
 }
 
-// peakMemory is the largest resident size of the server over all its starts, in bytes.
-func (c *serverControl) peakMemory() uint64 {
+// peakMemory is the largest resident size of each start of the server, in bytes.
+func (c *serverControl) peakMemory() []int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.current != nil {
-		c.peak = max(c.peak, c.current.PeakMemory().Process)
+	if last := len(c.peaks) - 1; last >= 0 {
+		c.peaks[last] = max(c.peaks[last], int(c.current.PeakMemory().Process))
 	}
-	return c.peak
+	return slices.Clone(c.peaks)
 }
 
 func (c *serverControl) logPaths() []string {
