@@ -92,8 +92,17 @@ type pluginAction struct {
 }
 
 // Execute implements action.
-func (p pluginAction) Execute(_ context.Context, _ *walker, object *unstructured.Unstructured) (actionResult, error) {
-	updated, ids, operationID, postItems, err := p.BackupItemResolvedActionV2.Execute(object, p.backup)
+func (p pluginAction) Execute(ctx context.Context, w *walker, object *unstructured.Unstructured) (actionResult, error) {
+	var updated runtime.Unstructured
+	var ids, postItems []velero.ResourceIdentifier
+	var operationID string
+	var err error
+	stopped := w.call(ctx, w.callLimit(), p.Name(), func() {
+		updated, ids, operationID, postItems, err = p.BackupItemResolvedActionV2.Execute(object, p.backup)
+	})
+	if stopped != nil {
+		return actionResult{}, stopped
+	}
 	if err != nil {
 		return actionResult{}, err
 	}

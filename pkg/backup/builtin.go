@@ -57,12 +57,12 @@ func (b builtInAction) Execute(_ context.Context, w *walker, object *unstructure
 }
 
 // itemBlockActions returns the actions to call for the plugins: built-in ones where there are any of their names.
-func (r *run) itemBlockActions(resolved []framework.ItemBlockResolvedAction) ([]itemblock.Action, error) {
+func (r *run) itemBlockActions(ctx context.Context, resolved []framework.ItemBlockResolvedAction) ([]itemblock.Action, error) {
 	actions := make([]itemblock.Action, 0, len(resolved))
 	for _, plugin := range resolved {
 		make, ok := r.deps.BuiltIn.BlockActions[plugin.Name()]
 		if !ok {
-			actions = append(actions, plugin)
+			actions = append(actions, boundedBlockAction{ItemBlockResolvedAction: plugin, run: r, ctx: ctx})
 			continue
 		}
 		made, err := make(r.log)

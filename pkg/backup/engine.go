@@ -69,6 +69,8 @@ type Deps struct {
 	PageSize int
 	// FreezeSeconds is told how long each pod was frozen. Default: nobody is.
 	FreezeSeconds hook.Observer
+	// FreezeLimits say how long pods may be frozen. Default: for ever.
+	FreezeLimits FreezeLimits
 	// BuiltIn plugins are called without a process of their own. Default: none.
 	BuiltIn BuiltIn
 	// Clock tells the time. Default: the real clock.
@@ -101,6 +103,8 @@ type Request struct {
 	BlockActions framework.ItemBlockActionResolver
 	// Snapshotters gives access to the plugins for native volume snapshots.
 	Snapshotters VolumeSnapshotters
+	// StopPlugins ends the plugins' processes, so that calls which hang return. Default: they are waited for.
+	StopPlugins func()
 	// Log is the backup's own log: an error line in it makes the backup PartiallyFailed (57).
 	Log logrus.FieldLogger
 }

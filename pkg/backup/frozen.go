@@ -47,7 +47,7 @@ func (r *run) nativeSnapshots(ctx context.Context, f *freeze, block *itemblock.B
 		pv := new(corev1.PersistentVolume)
 		err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, pv)
 		if err == nil {
-			err = r.native.Protect(f.ctx, object, pv)
+			err = r.protectNatively(f.ctx, r.frozenCallLimit(), object, pv)
 		}
 		if err != nil {
 			failed[item.Name] = true

@@ -5,6 +5,7 @@ package backup
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/vmware-tanzu/velero/pkg/kuberesource"
@@ -34,6 +35,18 @@ func (r *run) resolve(ctx context.Context) (err error) {
 		Executor: r.deps.Executor, Clock: r.deps.Clock, Set: r.hooks, Log: r.log, Recorder: r.openRecord(), FreezeSeconds: r.deps.FreezeSeconds,
 	})
 
+	stopped := r.call(ctx, r.callLimit(), "that is asked what it applies to", func() { err = r.resolveActions(ctx) })
+	if err := errors.Join(stopped, err); err != nil {
+		return err
+	}
+	if err := r.resolveVolumes(); err != nil {
+		return err
+	}
+	return r.beginPodVolumes(ctx)
+}
+
+// resolveActions asks the plugins what they apply to.
+func (r *run) resolveActions(ctx context.Context) error {
 	itemActions, err := r.request.ItemActions.ResolveActions(r.deps.Discovery, r.log)
 	if err != nil {
 		return fmt.Errorf("asking the backup item actions what they apply to: %w", err)
@@ -45,13 +58,8 @@ func (r *run) resolve(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("asking the item block actions what they apply to: %w", err)
 	}
-	if r.blockActions, err = r.itemBlockActions(blockActions); err != nil {
-		return err
-	}
-	if err := r.resolveVolumes(); err != nil {
-		return err
-	}
-	return r.beginPodVolumes(ctx)
+	r.blockActions, err = r.itemBlockActions(ctx, blockActions)
+	return err
 }
 
 // resolveVolumes sets up the planner. Velero's volume helper, which it asks, knows the volume policies, global ones too

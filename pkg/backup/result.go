@@ -72,14 +72,25 @@ func (r *run) result() *Result {
 		result.SnapshotsAttempted = len(r.claims.taken())
 		result.Snapshots = r.claims.objects(r.objects)
 	}
-	for _, window := range result.FreezeWindows {
-		r.log.WithField("namespace", window.Namespace).WithField("name", window.Pod).
-			Infof("The pod was frozen for %.2f s", window.End.Sub(window.Start).Seconds())
-	}
+	r.tellWindows(result.FreezeWindows)
 	if summary, err := r.volumes.SkippedSummary(); err == nil {
 		r.log.Infof("Volumes that are not protected, and why: %s", summary)
 	}
 	return result
+}
+
+// tellWindows logs how long the pods were frozen, and warns of those that were for too long.
+func (r *run) tellWindows(windows []hook.Window) {
+	soft := r.deps.FreezeLimits.Warning
+	for _, w := range windows {
+		log, length := r.log.WithField("namespace", w.Namespace).WithField("name", w.Pod), w.End.Sub(w.Start)
+		if soft > 0 && length > soft {
+			log.Warnf("Pod %s/%s was frozen for %.2f s, longer than --freeze-warning-after=%s; see what took so long in the backup's log, or set the limit %s",
+				w.Namespace, w.Pod, length.Seconds(), soft, MaxFreezeAnnotation)
+			continue
+		}
+		log.Infof("The pod was frozen for %.2f s", length.Seconds())
+	}
 }
 
 // objects returns the snapshots that were taken for the backup and are in its tarball, with their latest known status,

@@ -215,7 +215,7 @@ func (w *walker) volume(ctx context.Context, object *unstructured.Unstructured) 
 		return fmt.Errorf("reading PersistentVolume %s: %w", object.GetName(), err)
 	}
 	w.volumes.Volume(pv)
-	return w.native.Protect(ctx, object, pv)
+	return w.protectNatively(ctx, w.callLimit(), object, pv)
 }
 
 // causes takes joined errors apart.

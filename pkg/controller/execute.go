@@ -10,6 +10,7 @@ import (
 	"os"
 	"runtime/debug"
 	"strings"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
@@ -179,10 +180,21 @@ func nextPhase(failed, errors, operationsRunning bool) velerov1.BackupPhase {
 	}
 }
 
-// results are the backup's warnings and errors for its results file (346).
-func (x *execution) results() map[string]results.Result {
-	return map[string]results.Result{
+// results are the backup's warnings and errors for its results file (346), and its freeze windows if it has any. Velero reads the
+// first two only.
+func (x *execution) results(result *backup.Result) map[string]results.Result {
+	all := map[string]results.Result{
 		"warnings": x.counter.GetEntries(logrus.WarnLevel),
 		"errors":   x.counter.GetEntries(logrus.ErrorLevel),
 	}
+	if len(result.FreezeWindows) == 0 {
+		return all
+	}
+	windows := map[string][]string{}
+	for _, w := range result.FreezeWindows {
+		windows[w.Namespace] = append(windows[w.Namespace], fmt.Sprintf("pod %s was frozen for %.3f s, from %s to %s",
+			w.Pod, w.End.Sub(w.Start).Seconds(), w.Start.UTC().Format(time.RFC3339Nano), w.End.UTC().Format(time.RFC3339Nano)))
+	}
+	all["freezeWindows"] = results.Result{Namespaces: windows}
+	return all
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/vmware-tanzu/velero/pkg/util/results"
 
 	"github.com/velero-clipper/clipper/pkg/backup"
+	"github.com/velero-clipper/clipper/pkg/hook"
 )
 
 func TestPhaseAfterTheRun(t *testing.T) { // 57, 68, 69
@@ -91,6 +92,24 @@ func TestWarningsAndErrorsAreInTheResultsFile(t *testing.T) { // 56, 346
 	g.Expect(found["errors"].Velero).To(BeEmpty())
 	g.Expect(found["warnings"].Velero).To(ConsistOf(ContainSubstring("not in a namespace")))
 	g.Expect(string(h.bucket.read(t, "b", "b-logs.gz"))).To(And(ContainSubstring("all is well"), ContainSubstring("backup=velero/b")))
+}
+
+func TestFreezeWindowsAreInTheResultsFile(t *testing.T) {
+	g := NewWithT(t)
+	h := newHarness(t, with(ready("b")))
+	h.engine.returns(&backup.Result{FreezeWindows: []hook.Window{
+		{Namespace: "app", Pod: "db-0", Start: now, End: now.Add(2345 * time.Millisecond)},
+		{Namespace: "app", Pod: "db-1", Start: now, End: now.Add(time.Second)},
+		{Namespace: "shop", Pod: "db-0", Start: now, End: now.Add(time.Second)},
+	}}, nil)
+	h.reconcile(t, "b")
+
+	found := map[string]results.Result{} // as Velero reads it
+	h.bucket.decode(t, "b", "b-results.gz", &found)
+	windows := found["freezeWindows"].Namespaces
+	g.Expect(windows).To(HaveLen(2))
+	g.Expect(windows["app"]).To(ConsistOf(ContainSubstring("pod db-0 was frozen for 2.345 s"), ContainSubstring("pod db-1 was frozen for 1.000 s")))
+	g.Expect(windows["app"][0]).To(ContainSubstring(now.UTC().Format(time.RFC3339)[:19]))
 }
 
 func TestExistingBackupIsNotOverwritten(t *testing.T) { // 60

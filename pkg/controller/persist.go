@@ -60,7 +60,7 @@ func (r *BackupReconciler) files(x *execution, result *backup.Result) (persisten
 		VolumeSnapshots:      gzipped("native volume snapshots", nativeSnapshots(result)),
 		BackupItemOperations: gzipped("item operations", result.Operations),
 		BackupResourceList:   gzipped("resource list", result.Resources),
-		BackupResults:        gzipped("results", x.results()),
+		BackupResults:        gzipped("results", x.results(result)),
 	}
 	if result.Volumes != nil {
 		volumes := result.Volumes.Information(result.Snapshots, result.Operations, r.deps.Uncached, x.log)

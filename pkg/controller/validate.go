@@ -37,6 +37,9 @@ func validate(j *job) {
 	if _, err := backup.ParallelismOf(j.backup); err != nil {
 		j.refuse("%v", err)
 	}
+	if _, _, err := backup.MaxFreezeOf(j.backup); err != nil {
+		j.refuse("%v", err)
+	}
 	validatePolicies(j)
 }
 

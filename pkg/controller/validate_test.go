@@ -77,6 +77,18 @@ func TestRefusedParallelism(t *testing.T) {
 	}
 }
 
+func TestRefusedFreezeLimit(t *testing.T) {
+	for text, want := range map[string][]string{
+		"90s": nil, "0": nil, "5m": nil,
+		"soon": {"annotation velero.io/max-freeze of Backup b: \"soon\" is no duration"}, "-5s": {"is negative"}, "": {"is no duration"}, "90": {"is no duration"},
+	} {
+		t.Run(text, func(t *testing.T) {
+			b := ready("b", func(b *velerov1.Backup) { b.Annotations = map[string]string{backup.MaxFreezeAnnotation: text} })
+			expectRefusals(t, newHarness(t).prepare(t, b), want...)
+		})
+	}
+}
+
 func TestSnapshotsAreLeftToPlugins(t *testing.T) { // 44; 45 is fixed
 	for _, c := range []struct {
 		name     string

@@ -94,10 +94,13 @@ func (s *Session) BackUp(pod *corev1.Pod, volumes []string, log logrus.FieldLogg
 	return made
 }
 
-// Wait returns when the given PodVolumeBackups have ended, with whatever result. It gives up with an error when the backup
-// ends or its time is up; then those that are left are asked to stop, since nobody will wait for them as they should be.
+// Wait returns when the given PodVolumeBackups have ended, with whatever result. It gives up with an error when ctx or the backup
+// ends, or its time is up; then those that are left are asked to stop, since nobody will wait for them as they should be.
 func (s *Session) Wait(ctx context.Context, backups ...*velerov1.PodVolumeBackup) error {
-	err := s.wait(s.ctx, backups)
+	waiting, stop := context.WithCancelCause(s.ctx)
+	defer stop(nil)
+	defer context.AfterFunc(ctx, func() { stop(context.Cause(ctx)) })()
+	err := s.wait(waiting, backups)
 	if err != nil {
 		s.cancel(ctx, backups)
 	}

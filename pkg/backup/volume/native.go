@@ -60,7 +60,8 @@ func NewNative(backup *velerov1.Backup, locations []*velerov1.VolumeSnapshotLoca
 
 // Protect takes a native snapshot of a volume if it is to have one, and enters into the ledger what came of it. A volume
 // is looked at once; who comes later gets the same result, and waits for it. The error fails the volume's item. A panic
-// of a plugin is an error, too (369).
+// of a plugin is an error, too (369). A snapshot that isn't taken when ctx ends fails with the cause, also when the plugin
+// takes it all the same: calls to plugins can't be ended.
 func (n *Native) Protect(ctx context.Context, object runtime.Unstructured, pv *corev1.PersistentVolume) error {
 	n.mu.Lock()
 	result := n.done[pv.Name]
@@ -93,7 +94,7 @@ func (n *Native) protect(ctx context.Context, object runtime.Unstructured, pv *c
 		n.ledger.Skip(pv.Name, ApproachSnapshot, "no volume snapshotter plugin claims this volume")
 		return nil
 	}
-	return n.take(found, pv)
+	return n.take(ctx, found, pv)
 }
 
 // leftToOthers says whether a volume gets no native snapshot, and why, unless that needs no mention because the volume is
@@ -182,11 +183,14 @@ func (n *Native) find(object runtime.Unstructured, pv *corev1.PersistentVolume) 
 
 // take has the plugin take the snapshot. What can be found wrong before that leaves no trace (267); after that the record
 // is kept, also of a snapshot that failed (268, 269).
-func (n *Native) take(found claimed, pv *corev1.PersistentVolume) error {
+func (n *Native) take(ctx context.Context, found claimed, pv *corev1.PersistentVolume) error {
 	zone := zoneOf(pv)
 	kind, iops, err := found.plugin.GetVolumeInfo(found.volumeID, zone)
 	if err != nil {
 		return fmt.Errorf("asking the plugin of snapshot location %s about volume %s (%s): %w", found.location, pv.Name, found.volumeID, err)
+	}
+	if ctx.Err() != nil {
+		return fmt.Errorf("no native snapshot of volume %s is taken: %w", pv.Name, context.Cause(ctx))
 	}
 	tags := maps.Clone(n.backup.Labels) // (266)
 	if tags == nil {
@@ -205,5 +209,8 @@ func (n *Native) take(found claimed, pv *corev1.PersistentVolume) error {
 	}
 	record.SnapshotID, record.Failed = id, false
 	n.Log.WithFields(logrus.Fields{"persistentVolume": pv.Name, "volumeSnapshotLocation": found.location}).Infof("Took native snapshot %s", id)
+	if ctx.Err() != nil { // it is recorded, and so deleted with the backup
+		return fmt.Errorf("native snapshot %s of volume %s was taken too late: %w", id, pv.Name, context.Cause(ctx))
+	}
 	return nil
 }

@@ -40,6 +40,7 @@ func Extend(stock *cobra.Command) {
 	stock.Flags().DurationVar(&settings.sweepInterval, SweepIntervalFlag, defaultSweepInterval,
 		"How often CSI snapshots that are left over of failed backups are looked for and removed, beside the look at every start. "+
 			"0 switches it off.")
+	bindFreezeLimits(stock.Flags(), &settings.freeze)
 
 	// Velero's server has some fifty flags. Listing them after each error would drown the error.
 	stock.SilenceUsage = true
@@ -58,6 +59,9 @@ func Extend(stock *cobra.Command) {
 			return nil
 		}
 		if err := checkSweepInterval(settings.sweepInterval); err != nil {
+			return err
+		}
+		if err := checkFreezeLimits(settings.freeze); err != nil {
 			return err
 		}
 		factory, err := settings.factory(c)

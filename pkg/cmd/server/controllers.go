@@ -88,6 +88,7 @@ func (s *second) backup(tracker velerocontroller.BackupTracker) (reconciler, err
 		Clock:       clock.RealClock{},
 
 		FreezeSeconds: freezeSeconds,
+		FreezeLimits:  s.settings.freeze,
 	})
 	census := &controller.Census{Client: s.mgr.GetClient(), Metrics: s.metrics.server, Log: s.log, Clock: clock.RealClock{}}
 	if err := s.mgr.Add(census); err != nil {

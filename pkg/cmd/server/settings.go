@@ -14,6 +14,7 @@ import (
 	"github.com/vmware-tanzu/velero/pkg/cmd/server/config"
 	"github.com/vmware-tanzu/velero/pkg/constant"
 
+	"github.com/velero-clipper/clipper/pkg/backup"
 	"github.com/velero-clipper/clipper/pkg/snapshot"
 	"github.com/velero-clipper/clipper/pkg/snapshot/rules"
 )
@@ -25,6 +26,8 @@ type settings struct {
 	parallelism  snapshot.Parallelism
 	driverLimits snapshot.DriverLimits
 	errorRules   configMapName
+	// freeze are the limits for frozen pods.
+	freeze backup.FreezeLimits
 	// sweepInterval is how often snapshots that are left over are looked for; 0 means never.
 	sweepInterval time.Duration
 }
