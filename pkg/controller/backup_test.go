@@ -5,6 +5,7 @@ package controller
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -198,6 +199,23 @@ func TestBackupThatEndsWithTheServerSaysSo(t *testing.T) {
 		failed := h.get(t, "b")
 		g.Expect(failed.Status.Phase).To(Equal(velerov1.BackupPhaseFailed))
 		g.Expect(failed.Status.FailureReason).To(HaveSuffix("the server is shutting down"))
+	})
+}
+
+// Clients and plugins that are interrupted have words of their own for it, which would hide why.
+func TestBackupThatEndsWithTheServerSaysSoWhateverItWasDoing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		h := newHarness(t, with(ready("b")))
+		ctx, stop := context.WithCancel(t.Context())
+		h.reconciler.deps.Engine = engineFunc(func(ctx context.Context) (*backup.Result, error) {
+			stop()
+			<-ctx.Done()
+			return &backup.Result{}, fmt.Errorf("listing namespaces: client rate limiter Wait returned an error: %w", ctx.Err())
+		})
+		_, err := h.reconciler.Reconcile(ctx, requestFor("b"))
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(h.get(t, "b").Status.FailureReason).To(ContainSubstring("the server is shutting down: listing namespaces: "))
 	})
 }
 

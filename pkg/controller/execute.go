@@ -113,7 +113,7 @@ func (r *BackupReconciler) takeBackup(server context.Context, x *execution) (*ba
 	if err != nil {
 		return nil, fmt.Errorf("starting the item block action plugins: %w", err)
 	}
-	return r.deps.Engine.Run(ctx, backup.Request{
+	result, err := r.deps.Engine.Run(ctx, backup.Request{
 		// The engine's plugins read the Backup from other goroutines; the reconciler goes on changing its own copy.
 		Backup:            x.backup.DeepCopy(),
 		Policies:          x.policies,
@@ -123,6 +123,15 @@ func (r *BackupReconciler) takeBackup(server context.Context, x *execution) (*ba
 		Snapshotters:      x.plugins,
 		Log:               x.log,
 	}, x.tarball)
+	return result, sayStopping(ctx, err)
+}
+
+// sayStopping puts the end of the server before an error that only follows from it, such as that of a request that was given up.
+func sayStopping(ctx context.Context, err error) error {
+	if err == nil || errors.Is(err, errStopping) || !errors.Is(context.Cause(ctx), errStopping) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", errStopping, err)
 }
 
 // recovered makes an error of a panic. Without that a Backup would stay InProgress until the server is restarted: nobody looks
