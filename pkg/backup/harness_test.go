@@ -26,6 +26,7 @@ import (
 	"github.com/vmware-tanzu/velero/pkg/features"
 	"github.com/vmware-tanzu/velero/pkg/plugin/framework"
 	biav2 "github.com/vmware-tanzu/velero/pkg/plugin/velero/backupitemaction/v2"
+	ibav1 "github.com/vmware-tanzu/velero/pkg/plugin/velero/itemblockaction/v1"
 	vsv1 "github.com/vmware-tanzu/velero/pkg/plugin/velero/volumesnapshotter/v1"
 	velerotest "github.com/vmware-tanzu/velero/pkg/test"
 	"go.uber.org/goleak"
@@ -60,10 +61,14 @@ type cluster struct {
 	actions      []biav2.BackupItemAction
 	locations    []*velerov1.VolumeSnapshotLocation
 	snapshotters snapshotters
-	agent        *nodeAgent
-	change       func(*backup.Deps)
-	onPatch      func(client.Object, map[string]any) error
-	onList       func(client.ObjectList) error
+	// moreBlockActions come after the built-in ones.
+	moreBlockActions []ibav1.ItemBlockAction
+	// stopPlugins, if set, is what the engine calls to end hanging plugins.
+	stopPlugins func()
+	agent       *nodeAgent
+	change      func(*backup.Deps)
+	onPatch     func(client.Object, map[string]any) error
+	onList      func(client.ObjectList) error
 	// onCreate's error is the answer to the client's Create.
 	onCreate func(client.Object) error
 	// full makes writing the tarball fail.
@@ -202,8 +207,9 @@ func (c *cluster) start() *run {
 	}
 	request := backup.Request{
 		Backup: c.backup, Policies: c.policies, SnapshotLocations: c.locations, Snapshotters: c.snapshotters, Log: c.logger,
+		StopPlugins:  c.stopPlugins,
 		ItemActions:  framework.NewBackupItemActionResolverV2(c.actions),
-		BlockActions: framework.NewItemBlockActionResolver(c.blockActions()),
+		BlockActions: framework.NewItemBlockActionResolver(append(c.blockActions(), c.moreBlockActions...)),
 	}
 	r := &run{c: c, done: make(chan struct{})}
 	go func() {

@@ -121,6 +121,7 @@ func (r *BackupReconciler) takeBackup(server context.Context, x *execution) (*ba
 		ItemActions:       framework.NewBackupItemActionResolverV2(itemActions),
 		BlockActions:      framework.NewItemBlockActionResolver(blockActions),
 		Snapshotters:      x.plugins,
+		StopPlugins:       x.plugins.CleanupClients, // they start again when they are called
 		Log:               x.log,
 	}, x.tarball)
 	return result, sayStopping(ctx, err)

@@ -83,6 +83,17 @@ func TestItemFilesOfAnUnencodableObject(t *testing.T) {
 	NewWithT(t).Expect(err).To(MatchError(ContainSubstring("encoding pods a/p as JSON")))
 }
 
+func TestItemFilesUnderANameThatIsNone(t *testing.T) {
+	for _, name := range []string{"../../etc/p", "..", "a/b", "50%", ""} {
+		_, err := archive.ItemFiles(object("v1", "Pod", "a", name), pods.GroupResource(), pods, "v1")
+		NewWithT(t).Expect(err).To(MatchError(ContainSubstring("name")), name)
+		if name != "" {
+			_, err = archive.ItemFiles(object("v1", "Pod", name, "p"), pods.GroupResource(), pods, "v1")
+			NewWithT(t).Expect(err).To(MatchError(ContainSubstring("namespace")), name)
+		}
+	}
+}
+
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
