@@ -30,6 +30,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"github.com/velero-clipper/clipper/pkg/backup"
+	"github.com/velero-clipper/clipper/pkg/hook/freezerecord"
 )
 
 // Engine takes a backup; backup.Engine is one.
@@ -61,6 +62,8 @@ type Options struct {
 	GlobalVolumePolicies string
 	// ConcurrentBackups is how many backups may run at once. Default: 1.
 	ConcurrentBackups int
+	// Server is this process, as other servers know it. It is an annotation of the Backup while it is in progress. Default: none.
+	Server string
 	// LogLevel and LogFormat of the backups' own logs.
 	LogLevel  logrus.Level
 	LogFormat logging.Format
@@ -157,6 +160,7 @@ func (r *BackupReconciler) Reconcile(ctx context.Context, request ctrl.Request) 
 	}
 
 	started := job.backup.DeepCopy()
+	delete(job.backup.Annotations, freezerecord.AnnServer) // from here on nobody runs it but us, and at its end nobody does
 	r.recordAttempt(job.backup)
 	if err := recovered("running the backup", log, func() error { return r.execute(ctx, job) }); err != nil {
 		log.WithError(err).Error("The backup failed")
@@ -197,6 +201,9 @@ func (r *BackupReconciler) begin(ctx context.Context, original *velerov1.Backup,
 		now := metav1.NewTime(r.deps.Clock.Now())
 		job.backup.Status.Phase = velerov1.BackupPhaseInProgress
 		job.backup.Status.StartTimestamp = &now
+		if r.opts.Server != "" {
+			metav1.SetMetaDataAnnotation(&job.backup.ObjectMeta, freezerecord.AnnServer, r.opts.Server)
+		}
 	}
 	phase := job.backup.Status.Phase
 	if err := r.deps.Client.Patch(ctx, job.backup, client.MergeFromWithOptions(original, client.MergeFromWithOptimisticLock{})); err != nil {

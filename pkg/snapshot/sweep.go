@@ -290,14 +290,7 @@ func (s *Sweeper) RemoveOwned(ctx context.Context, owner types.UID) ([]Leftover,
 	if err := s.Tracker.WaitForSync(ctx); err != nil {
 		return nil, fmt.Errorf("looking for the snapshots of backup %s: %w", owner, err)
 	}
-	var refs []Ref
-	for _, vs := range s.Tracker.allSnapshots() {
-		if isTaken(vs, s.Namespace) && backupOf(vs).UID == owner {
-			f := finding{key: types.NamespacedName{Namespace: vs.Namespace, Name: vs.Name}}
-			f.vs, f.content = vs, s.Tracker.contentOf(f.key, vs.UID, vs)
-			refs = append(refs, f.ref())
-		}
-	}
+	refs := s.owned(owner)
 	err := errors.Join(s.remove(ctx, refs)...)
 	return s.Remover.Settle(ctx, refs...), err
 }
@@ -350,4 +343,24 @@ func (s *Sweeper) listen() (stop func(), err error) {
 			s.Logger.WithError(err).Debug("The sweep could not take its event handlers off")
 		}
 	}, nil
+}
+
+// CountOwned says how many snapshots of a backup there are. As for RemoveOwned, the tracker must be running.
+func (s *Sweeper) CountOwned(ctx context.Context, owner types.UID) (int, error) {
+	if err := s.Tracker.WaitForSync(ctx); err != nil {
+		return 0, fmt.Errorf("looking for the snapshots of backup %s: %w", owner, err)
+	}
+	return len(s.owned(owner)), nil
+}
+
+func (s *Sweeper) owned(owner types.UID) []Ref {
+	var refs []Ref
+	for _, vs := range s.Tracker.allSnapshots() {
+		if isTaken(vs, s.Namespace) && backupOf(vs).UID == owner {
+			f := finding{key: types.NamespacedName{Namespace: vs.Namespace, Name: vs.Name}}
+			f.vs, f.content = vs, s.Tracker.contentOf(f.key, vs.UID, vs)
+			refs = append(refs, f.ref())
+		}
+	}
+	return refs
 }

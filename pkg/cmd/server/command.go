@@ -25,6 +25,12 @@ const SweepIntervalFlag = "csi-snapshot-sweep-interval"
 
 const defaultSweepInterval = 10 * time.Minute
 
+// RetryInterruptedFlag has backups run again that were in progress when the server died.
+const RetryInterruptedFlag = "retry-interrupted-backups"
+
+// ServerNameFlag gives the server another name than its host's.
+const ServerNameFlag = "server-name"
+
 // Extend turns Velero's server command into one that can run the parallel engine. All flags keep their meaning.
 func Extend(stock *cobra.Command) {
 	settings := follow(stock)
@@ -41,6 +47,14 @@ func Extend(stock *cobra.Command) {
 		"How often CSI snapshots that are left over of failed backups are looked for and removed, beside the look at every start. "+
 			"0 switches it off.")
 	bindFreezeLimits(stock.Flags(), &settings.freeze)
+
+	stock.Flags().DurationVar(&settings.grace, ShutdownGraceFlag, defaultShutdownGrace,
+		"How long the server may take to end after it was told to: frozen pods are thawed, and the snapshots of running backups are removed. "+
+			"It must be less than the terminationGracePeriodSeconds of the server's pod.")
+	stock.Flags().BoolVar(&settings.retryInterrupted, RetryInterruptedFlag, false,
+		"Run a backup again from its beginning, once, that was in progress when the server died, instead of marking it Failed.")
+	stock.Flags().StringVar(&settings.name, ServerNameFlag, "",
+		"What tells this server from others in its namespace. Default: the name of its host, which in a cluster is that of its pod.")
 
 	// Velero's server has some fifty flags. Listing them after each error would drown the error.
 	stock.SilenceUsage = true
@@ -64,6 +78,12 @@ func Extend(stock *cobra.Command) {
 		if err := checkFreezeLimits(settings.freeze); err != nil {
 			return err
 		}
+		if err := checkGrace(settings.grace); err != nil {
+			return err
+		}
+		if _, err := settings.serverName(); err != nil {
+			return err
+		}
 		factory, err := settings.factory(c)
 		if err != nil {
 			return err
@@ -75,12 +95,14 @@ func Extend(stock *cobra.Command) {
 		return runHalves(c.Context(), halves{
 			settings: settings,
 			factory:  factory,
+			first:    begin,
 			stock:    func() { runStock(c, args) },
 			disable:  func(names []string) error { return disableControllers(c, names) },
 			second:   runSecond,
 			signals:  ctrl.SetupSignalHandler, // a second signal ends the process at once, as it does in Velero's half
 			stop:     stopProcess,
 			onFatal:  logrus.RegisterExitHandler,
+			exit:     os.Exit,
 		})
 	}
 }

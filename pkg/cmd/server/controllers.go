@@ -25,7 +25,6 @@ import (
 	"github.com/velero-clipper/clipper/pkg/backup"
 	"github.com/velero-clipper/clipper/pkg/backup/fsbackup"
 	"github.com/velero-clipper/clipper/pkg/controller"
-	"github.com/velero-clipper/clipper/pkg/hook/podexec"
 )
 
 // controllers registers the backup controllers. They share one tracker, or the deletion controller would delete a backup
@@ -69,15 +68,12 @@ func (s *second) backup(tracker velerocontroller.BackupTracker) (reconciler, err
 	if err != nil {
 		return nil, err
 	}
-	executor, err := podexec.New(podexec.Options{Config: s.rest})
-	if err != nil {
-		return nil, err
-	}
 	engine := backup.NewEngine(backup.Deps{
 		Client:      s.uncached,
 		Dynamic:     s.dynamic,
 		Discovery:   s.discovery,
-		Executor:    executor,
+		Executor:    s.self.executor,
+		OpenRecord:  func(b *velerov1.Backup) backup.FreezeRecord { return s.self.records.Open(b) },
 		Taker:       s.snapshots.taker,
 		Settler:     s.snapshots.remover,
 		PodVolumes:  podVolumes,
@@ -120,6 +116,7 @@ func (s *second) backup(tracker velerocontroller.BackupTracker) (reconciler, err
 		ResourceTimeout:      config.ResourceTimeout,
 		GlobalVolumePolicies: config.GlobalBackupVolumePoliciesConfigMap,
 		ConcurrentBackups:    config.ConcurrentBackups,
+		Server:               string(s.self.id),
 		LogLevel:             s.log.Level,
 		LogFormat:            config.LogFormat.Parse(),
 	}), nil

@@ -10,6 +10,7 @@ import (
 	"os"
 	"syscall"
 
+	"github.com/sirupsen/logrus"
 	"github.com/vmware-tanzu/velero/pkg/client"
 	"github.com/vmware-tanzu/velero/pkg/util/logging"
 	"golang.org/x/sync/errgroup"
@@ -19,6 +20,9 @@ import (
 type halves struct {
 	settings *settings
 	factory  client.Factory
+	// first makes what the process is to others. Before either half is started it recovers what a server that died left behind.
+	// Default: none of that is done.
+	first func(context.Context, firstDeps) (*self, error)
 	// stock runs Velero's server; it ends by itself when the process is told to stop.
 	stock func()
 	// disable switches controllers of Velero's server off; it is called before stock.
@@ -32,6 +36,8 @@ type halves struct {
 	// onFatal registers what is done before a fatal log entry ends the process. Velero's half ends that way when anything of
 	// it, such as a restore, takes longer than half a minute to stop.
 	onFatal func(handler func())
+	// exit ends the process when its time is over.
+	exit func(code int)
 }
 
 // runHalves runs Velero's server and ours until the process is told to stop, and returns when both have ended.
@@ -49,6 +55,18 @@ func runHalves(ctx context.Context, h halves) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(h.signals(), cancel)()
+	limit, cut := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cut(nil)
+	defer h.bound(ctx, log, cut)()
+
+	own, err := h.recover(ctx, firstDeps{settings: h.settings, factory: h.factory, log: log, names: names, limit: limit})
+	if err != nil {
+		return err
+	}
+	defer own.release()
+	if ctx.Err() != nil {
+		return nil // told to stop meanwhile
+	}
 
 	var group errgroup.Group
 	stockEnded, secondEnded := make(chan struct{}), make(chan struct{})
@@ -72,7 +90,7 @@ func runHalves(ctx context.Context, h halves) error {
 		case <-ctx.Done():
 			return nil
 		}
-		err := h.second(ctx, secondDeps{settings: h.settings, factory: h.factory, metrics: shared, log: log, names: names})
+		err := h.second(ctx, secondDeps{settings: h.settings, factory: h.factory, metrics: shared, log: log, names: names, self: own.self})
 		if err == nil {
 			return nil
 		}
@@ -83,6 +101,46 @@ func runHalves(ctx context.Context, h halves) error {
 		return errors.Join(err, h.stop())
 	})
 	return group.Wait()
+}
+
+// bound bounds the end of the process, from the end of stopping to the call of the function it returns.
+func (h halves) bound(stopping context.Context, log *logrus.Logger, cut context.CancelCauseFunc) (ended func()) {
+	done := make(chan struct{})
+	var group errgroup.Group
+	group.Go(func() error {
+		bounded{grace: h.settings.grace, log: log, exit: h.exit}.watch(stopping, done, cut)
+		return nil
+	})
+	return func() {
+		close(done)
+		_ = group.Wait() // it returns no error
+	}
+}
+
+// owned is this process's Lease in keeping.
+type owned struct {
+	self    *self
+	release func()
+}
+
+// recover does what comes before both halves, and keeps the process's Lease until release is called.
+func (h halves) recover(ctx context.Context, deps firstDeps) (owned, error) {
+	none := owned{release: func() {}}
+	if h.first == nil {
+		return none, nil
+	}
+	s, err := h.first(ctx, deps)
+	if err != nil || s == nil {
+		return none, err
+	}
+	keeping, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var group errgroup.Group
+	group.Go(func() error { s.keep(keeping); return nil })
+	s.recoverAtStart(ctx)
+	return owned{self: s, release: func() {
+		stop()
+		_ = group.Wait() // it returns no error
+	}}, nil
 }
 
 // stopProcess tells Velero's half to stop: it listens to signals only.

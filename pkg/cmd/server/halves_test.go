@@ -8,6 +8,7 @@ import (
 	"errors"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	. "github.com/onsi/gomega"
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,8 +19,11 @@ import (
 func newHalves(t testing.TB) (*halves, func()) {
 	t.Helper()
 	signalled, signal := context.WithCancel(t.Context())
+	settings := follow(newStock().server)
+	settings.grace = time.Hour
 	return &halves{
-		settings: follow(newStock().server),
+		settings: settings,
+		exit:     func(int) { t.Error("the process was ended by force") },
 		stock:    func() {},
 		disable:  func([]string) error { return nil },
 		second:   func(context.Context, secondDeps) error { return nil },

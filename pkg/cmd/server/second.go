@@ -53,6 +53,8 @@ type secondDeps struct {
 	log      *logrus.Logger
 	// names of the controllers to run.
 	names []string
+	// self is nil for a server that takes no backups.
+	self *self
 }
 
 // second is the half of the server that takes backups.

@@ -30,6 +30,12 @@ type settings struct {
 	freeze backup.FreezeLimits
 	// sweepInterval is how often snapshots that are left over are looked for; 0 means never.
 	sweepInterval time.Duration
+	// grace is how long the process may take to end after it was told to.
+	grace time.Duration
+	// retryInterrupted has backups run again that were in progress when the server died.
+	retryInterrupted bool
+	// name tells this server from others in its namespace; empty means that of the host.
+	name string
 }
 
 // follow returns settings that are set together with the flags of Velero's server command.

@@ -10,6 +10,7 @@ import (
 
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
 	velerocontroller "github.com/vmware-tanzu/velero/pkg/controller"
+	"github.com/vmware-tanzu/velero/pkg/features"
 	"github.com/vmware-tanzu/velero/pkg/label"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -18,6 +19,7 @@ import (
 	crclient "sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/velero-clipper/clipper/pkg/controller/recovery"
 	"github.com/velero-clipper/clipper/pkg/snapshot"
 )
 
@@ -48,6 +50,9 @@ func (s *second) sweeping(tracker velerocontroller.BackupTracker) error {
 	if err := s.metrics.registry.Register(sweeper.Metrics()); err != nil {
 		return fmt.Errorf("registering the metric of the snapshot sweep: %w", err)
 	}
+	if err := s.recovering(sweeper); err != nil {
+		return err
+	}
 	return s.mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 		backups, err := s.mgr.GetCache().GetInformer(ctx, &velerov1.Backup{})
 		if err != nil {
@@ -58,6 +63,18 @@ func (s *second) sweeping(tracker velerocontroller.BackupTracker) error {
 		}
 		return sweeper.Start(ctx)
 	}))
+}
+
+// recovering sets up the look for pods that are still frozen, and for backups of another server that died.
+func (s *second) recovering(sweeper *snapshot.Sweeper) error {
+	if s.self == nil {
+		return nil
+	}
+	deps := s.self.recovery(s.mgr.GetClient())
+	if features.IsEnabled(velerov1.CSIFeatureFlag) {
+		deps.Snapshots = runningSnapshots{sweeper: sweeper}
+	}
+	return s.mgr.Add(manager.RunnableFunc(recovery.New(deps).Run))
 }
 
 // onFailure calls do when a Backup turns Failed.
