@@ -117,25 +117,12 @@ func resultOf(object *unstructured.Unstructured, updated runtime.Unstructured, i
 	if updated != nil { // nil means unchanged (188)
 		result.object = &unstructured.Unstructured{Object: updated.UnstructuredContent()}
 	}
-	result.object, result.mustInclude = takeMustInclude(result.object)
+	// As with Velero's own engine the annotation stays on the object, for the next plugins and in the tarball (191).
+	result.mustInclude = result.object.GetAnnotations()[velerov1.MustIncludeAdditionalItemAnnotation] == "true"
 	for _, id := range ids {
 		result.additional = append(result.additional, additional{id: id})
 	}
 	return result
-}
-
-// takeMustInclude reads and removes the annotation by which plugins ask for their items whatever the filters say. It isn't
-// part of the object and must not come back with a restore (191).
-func takeMustInclude(object *unstructured.Unstructured) (*unstructured.Unstructured, bool) {
-	value, ok := object.GetAnnotations()[velerov1.MustIncludeAdditionalItemAnnotation]
-	if !ok {
-		return object, false
-	}
-	object = object.DeepCopy()
-	annotations := object.GetAnnotations()
-	delete(annotations, velerov1.MustIncludeAdditionalItemAnnotation)
-	object.SetAnnotations(annotations)
-	return object, value == "true"
 }
 
 // resolvedPlugin is what an engine's own action takes over from the plugin whose place it has.
@@ -152,7 +139,23 @@ type ownAction struct {
 
 // Execute implements action.
 func (o ownAction) Execute(ctx context.Context, w *walker, object *unstructured.Unstructured) (actionResult, error) {
-	return o.execute(ctx, w, object)
+	result, err := o.execute(ctx, w, object)
+	if err == nil && result.mustInclude {
+		result.object = withAnnotation(result.object, velerov1.MustIncludeAdditionalItemAnnotation, "true") // like a plugin (191)
+	}
+	return result, err
+}
+
+// withAnnotation returns a copy of an object with an annotation more.
+func withAnnotation(object *unstructured.Unstructured, key, value string) *unstructured.Unstructured {
+	object = object.DeepCopy()
+	annotations := object.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[key] = value
+	object.SetAnnotations(annotations)
+	return object
 }
 
 // vSphereClaimActionName is the action of another plugin that snapshots claims, as it is known to Velero.

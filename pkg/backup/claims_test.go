@@ -334,3 +334,31 @@ func TestASnapshotThatIsDeletedAfterItsCut(t *testing.T) {
 		})
 	})
 }
+
+func TestWhatTheClaimsActionSaysToLaterPlugins(t *testing.T) { // 190, 191, 283
+	inCluster(t, func(c *cluster) {
+		c.claims("data")
+		c.claim("share", func(_ *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume) {
+			pv.Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "nas"}}
+		})
+		c.plugin("later", func(item *unstructured.Unstructured) (*answer, error) {
+			for _, key := range []string{velerov1.MustIncludeAdditionalItemAnnotation, velerov1.SkippedNoCSIPVAnnotation} {
+				if item.GetAnnotations()[key] == "true" {
+					c.events.add("later " + item.GetName() + " " + key)
+				}
+			}
+			return nil, nil
+		}, "persistentvolumeclaims")
+		r := c.take()
+		c.Expect(c.events.all("later")).To(ConsistOf(
+			"later data "+velerov1.MustIncludeAdditionalItemAnnotation, "later share "+velerov1.SkippedNoCSIPVAnnotation,
+		))
+		for path, key := range map[string]string{
+			"persistentvolumeclaims/namespaces/app/data":                                   velerov1.MustIncludeAdditionalItemAnnotation,
+			"persistentvolumeclaims/namespaces/app/share":                                  velerov1.SkippedNoCSIPVAnnotation,
+			"volumesnapshots.snapshot.storage.k8s.io/namespaces/app/" + snapshotOf("data"): velerov1.MustIncludeAdditionalItemAnnotation,
+		} {
+			c.Expect(r.object(path).GetAnnotations()).To(HaveKeyWithValue(key, "true"), path)
+		}
+	})
+}

@@ -55,6 +55,9 @@ func backUpClaim(ctx context.Context, w *walker, object *unstructured.Unstructur
 	}
 	if claim.plan.Method != volume.CSISnapshot {
 		w.volumes.Skip(claim.plan.Volume, claim.plan.Approach, claim.plan.Reason)
+		if claim.plan.Approach == volume.ApproachCSI { // as Velero's action says it to the plugins after it, and to whoever reads the backup (190)
+			object = withAnnotation(object, velerov1.SkippedNoCSIPVAnnotation, "true")
+		}
 		return actionResult{object: object}, nil
 	}
 	taken := w.claims.take(ctx, snapshot.Batch, claim)
@@ -183,7 +186,7 @@ func backUpClass(_ context.Context, _ *walker, object *unstructured.Unstructured
 
 // withSecrets lets secrets pass the filters: without them the snapshot can't be used after a restore (301).
 func withSecrets(object *unstructured.Unstructured, secrets []velero.ResourceIdentifier) actionResult {
-	result := actionResult{object: object, mustInclude: true}
+	result := actionResult{object: object, mustInclude: len(secrets) > 0}
 	for _, id := range secrets {
 		result.additional = append(result.additional, additional{id: id})
 	}

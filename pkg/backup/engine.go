@@ -91,8 +91,8 @@ func NewEngine(deps Deps) *Engine {
 
 // Request is one backup to be taken.
 type Request struct {
-	// Backup with all defaults filled in. The engine reads it only; its progress is patched in the cluster and returned in
-	// the Result.
+	// Backup with all defaults filled in. It is what plugins see; the engine enters how many items there are, and nobody else
+	// changes it. Its progress is patched in the cluster and returned in the Result.
 	Backup *velerov1.Backup
 	// Policies are the backup's resource policies, merged with the server's; nil when there are none.
 	Policies *velero.Policies

@@ -7,6 +7,8 @@ import (
 	"context"
 
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/velero-clipper/clipper/pkg/backup/collect"
 	"github.com/velero-clipper/clipper/pkg/backup/itemblock"
@@ -58,6 +60,20 @@ func (r *run) freezeAndSnapshot(ctx context.Context, block *itemblock.Block) {
 	f.begin(block)
 	if ctx.Err() == nil {
 		r.protect(ctx, f, block, release)
+	}
+}
+
+// countEnded counts the hooks of pods that have ended. They are due, and succeed without being run (217).
+func (r *run) countEnded(ctx context.Context, block *itemblock.Block) {
+	for _, pod := range r.unvisited(block.Pods()) {
+		object := pod.Object()
+		phase, _, _ := unstructured.NestedString(object.Object, "status", "phase")
+		if phase != string(corev1.PodSucceeded) && phase != string(corev1.PodFailed) {
+			continue
+		}
+		if err := r.runner.Freeze(ctx, r.log, object); err == nil {
+			_ = r.runner.Thaw(ctx, r.log, object) // no hook of such a pod can fail
+		}
 	}
 }
 

@@ -108,11 +108,12 @@ func TestAFrozenPodIsThawedWhateverHappens(t *testing.T) { // field case F9
 		},
 		"its freeze hook fails": {
 			prepare: func(c *cluster) { c.executor.answer = onCommand("freeze", func() error { return broken }) },
-			errors:  1,
+			errors:  2, // of the hook, and of the pod
+
 		},
 		"its freeze hook panics": {
 			prepare: func(c *cluster) { c.executor.answer = onCommand("freeze", func() error { panic("executor") }) },
-			errors:  1,
+			errors:  2,
 		},
 		"its thaw hook fails": {
 			prepare: func(c *cluster) { c.executor.answer = onCommand("thaw", func() error { return broken }) },
@@ -183,10 +184,26 @@ func TestAPodWhosePreHookFailsIsOutAndItsClaimsAreIn(t *testing.T) {
 		r := c.take()
 		c.Expect(r.files()).NotTo(ContainElement("pods app/db"))
 		c.Expect(r.files()).To(ContainElements("persistentvolumeclaims app/data", "configmaps app/settings"))
-		c.Expect(c.errors()).To(HaveLen(1))
+		c.Expect(c.errors()).To(HaveLen(2), "as in stock one of the hook, and one of the pod (215)")
 		c.Expect(r.result.Resources["v1/Pod"]).To(Equal([]string{"app/db"}), "as in Velero's own engine (162)")
 		c.Expect(r.result.Hooks).To(Equal(velerov1.HookStatus{HooksAttempted: 2, HooksFailed: 1}))
 	})
+}
+
+func TestHooksOfPodsThatHaveEndedCount(t *testing.T) { // 217, 224
+	for _, phase := range []corev1.PodPhase{corev1.PodSucceeded, corev1.PodFailed} {
+		inCluster(t, func(c *cluster) {
+			c.claims("data")
+			ended := hooked("job", "data")
+			ended.Status.Phase = phase
+			c.add(ended)
+			r := c.take()
+			c.Expect(c.events.all("freeze", "thaw")).To(BeEmpty())
+			c.Expect(r.result.Hooks).To(Equal(velerov1.HookStatus{HooksAttempted: 2}))
+			c.Expect(r.result.FreezeWindows).To(BeEmpty())
+			c.Expect(r.files()).To(ContainElement("pods app/job"))
+		})
+	}
 }
 
 func TestAPodThatIsInTheBackupAlreadyIsNotFrozen(t *testing.T) {

@@ -103,6 +103,7 @@ func TestDataIsMovedAfterTheThaw(t *testing.T) { // 285, 287, field case F12
 		pvc := r.object("persistentvolumeclaims/namespaces/app/data")
 		c.Expect(pvc.GetAnnotations()).To(Equal(map[string]string{
 			velerov1.DataUploadNameAnnotation: "velero/" + upload.Name, velerov1.VolumeSnapshotLabel: snapshotOf("data"),
+			velerov1.MustIncludeAdditionalItemAnnotation: "true",
 		}))
 		c.Expect(pvc.GetLabels()).To(HaveKeyWithValue(velerov1.VolumeSnapshotLabel, snapshotOf("data")))
 		c.Expect(pvc.GetLabels()).To(HaveKeyWithValue(velerov1.BackupNameLabel, "nightly"))

@@ -50,6 +50,8 @@ func (r *run) collect(ctx context.Context) error {
 	}
 	r.log.Infof("Collected %d items; plugins may add to them, and labels or plugins may take some out", len(items))
 	r.progress.collected(ctx)
+	_, known := r.visits.counts()
+	r.backup.Status.Progress = &velerov1.BackupProgress{TotalItems: known} // for plugins, none of which runs yet (199)
 	return nil
 }
 

@@ -60,7 +60,7 @@ func TestItemsThatPluginsBringIn(t *testing.T) {
 	}
 }
 
-func TestMustIncludePassesTheFiltersAndIsNotStored(t *testing.T) {
+func TestMustIncludePassesTheFiltersAndStays(t *testing.T) {
 	for value, in := range map[string]bool{"true": true, "false": false} {
 		inCluster(t, func(c *cluster) {
 			c.add(
@@ -73,7 +73,9 @@ func TestMustIncludePassesTheFiltersAndIsNotStored(t *testing.T) {
 			}, "configmaps")
 			r := c.take()
 			c.Expect(position(r.files(), "secrets elsewhere/token") >= 0).To(Equal(in), value)
-			c.Expect(r.object("configmaps/namespaces/app/settings").GetAnnotations()).To(Equal(map[string]string{"kept": "yes"}))
+			c.Expect(r.object("configmaps/namespaces/app/settings").GetAnnotations()).To(Equal(map[string]string{
+				"kept": "yes", velerov1.MustIncludeAdditionalItemAnnotation: value,
+			}), "as in stock, whose removal has no effect (191)")
 		})
 	}
 }

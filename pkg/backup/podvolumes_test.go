@@ -300,7 +300,7 @@ func TestAPodFrozenForItsFileSystemsIsThawedWhateverHappens(t *testing.T) { // 2
 		"a snapshot of the pod fails before":     {prepare: func(c *cluster) { c.taker.hold = holdAll }, act: func(c *cluster) { c.taker.fail("wal", snapshot.ReasonTimedOut, "no answer") }, errors: 1, podOut: true},
 		"its freeze hook fails": {prepare: func(c *cluster) {
 			c.executor.answer = onCommand("freeze", func() error { return errors.New("exit 1") })
-		}, errors: 1, podOut: true},
+		}, errors: 2, podOut: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inCluster(t, func(c *cluster) {

@@ -5,6 +5,7 @@ package backup_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -59,6 +60,18 @@ func TestProgressDoesNotCountAClaimWhoseSnapshotIsPending(t *testing.T) {
 		r.wait()
 		c.Expect(shown()[2:]).To(Equal([]velerov1.BackupProgress{{TotalItems: 8, ItemsBackedUp: 8}}))
 		c.Expect(r.result.Progress).To(Equal(velerov1.BackupProgress{TotalItems: 8, ItemsBackedUp: 8}))
+	})
+}
+
+func TestPluginsSeeHowManyItemsThereAre(t *testing.T) { // 199
+	inCluster(t, func(c *cluster) {
+		c.add(builder.ForConfigMap("app", "settings").Result())
+		c.plugin("asks", func(*unstructured.Unstructured) (*answer, error) {
+			c.events.add(fmt.Sprint("items ", c.backup.Status.Progress))
+			return nil, nil
+		}, "configmaps")
+		c.take()
+		c.Expect(c.events.all("items")).To(Equal([]string{fmt.Sprint("items ", &velerov1.BackupProgress{TotalItems: 2})}))
 	})
 }
 

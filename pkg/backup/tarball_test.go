@@ -6,6 +6,7 @@ package backup_test
 import (
 	"encoding/base64"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"testing"
 
@@ -97,7 +98,9 @@ func TestWhatRestoreLooksForStandsOnTheClaim(t *testing.T) {
 		c.Expect(claim.GetLabels()).To(Equal(map[string]string{
 			"app": "db", velerov1.VolumeSnapshotLabel: snapshotOf("data"), velerov1.BackupNameLabel: "nightly",
 		}))
-		c.Expect(claim.GetAnnotations()).To(Equal(map[string]string{velerov1.VolumeSnapshotLabel: snapshotOf("data")}))
+		c.Expect(claim.GetAnnotations()).To(Equal(map[string]string{
+			velerov1.VolumeSnapshotLabel: snapshotOf("data"), velerov1.MustIncludeAdditionalItemAnnotation: "true",
+		}))
 		size, _, _ := unstructured.NestedString(claim.Object, "spec", "resources", "requests", "storage")
 		c.Expect(size).To(Equal("2Gi"), "the snapshot restores to 2Gi (284)")
 	})
@@ -116,7 +119,9 @@ func TestWhatRestoreLooksForStandsOnTheSnapshotAndItsContent(t *testing.T) {
 			velerov1.VolumeSnapshotRestoreSize: "2Gi", velerov1.VSCDeletionPolicyAnnotation: "Delete",
 		}
 		stored := r.object("volumesnapshots.snapshot.storage.k8s.io/namespaces/app/" + snapshotOf("data"))
-		c.Expect(stored.GetAnnotations()).To(Equal(want))
+		inBackup := maps.Clone(want)
+		inBackup[velerov1.MustIncludeAdditionalItemAnnotation] = "true" // (191)
+		c.Expect(stored.GetAnnotations()).To(Equal(inBackup))
 		c.Expect(stored.GetKind()).To(Equal("VolumeSnapshot"))
 		c.Expect(stored.GetAPIVersion()).To(Equal("snapshot.storage.k8s.io/v1"))
 		c.Expect(c.snapshot("data").Annotations).To(Equal(want), "in the cluster too (292)")

@@ -150,8 +150,10 @@ func recovered(doing string, log logrus.FieldLogger, do func() error) (err error
 // conclude puts what the run came to into the backup's status: counts, then the phase (62 to 69).
 func (r *BackupReconciler) conclude(x *execution, result *backup.Result, runErr error) {
 	status := &x.backup.Status
-	progress, hooks := result.Progress, result.Hooks
-	status.Progress, status.HookStatus = &progress, &hooks
+	if runErr == nil || result.Progress.TotalItems > 0 { // as in stock, a backup that could not begin has none (61)
+		progress, hooks := result.Progress, result.Hooks
+		status.Progress, status.HookStatus = &progress, &hooks
+	}
 	if result.Volumes != nil {
 		_, status.VolumeSnapshotsAttempted, status.VolumeSnapshotsCompleted = result.Volumes.NativeSnapshots()
 	}

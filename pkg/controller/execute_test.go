@@ -62,6 +62,8 @@ func TestPhaseAfterTheRun(t *testing.T) { // 57, 68, 69
 			if c.want == velerov1.BackupPhaseFailed {
 				g.Expect(ended.Status.CompletionTimestamp.Time).To(BeTemporally("==", now))
 				g.Expect(ended.Status.Errors).To(Equal(c.errors+1), "the engine's own error is an error line as well")
+				g.Expect(ended.Status.Progress).To(BeNil(), "it didn't come to any item")
+				g.Expect(ended.Status.HookStatus).To(BeNil())
 				g.Expect(h.tracker.calls[1]).To(Equal("delete velero/b"))
 				return
 			}

@@ -64,7 +64,7 @@ func TestMetricsOfABackup(t *testing.T) { // 79 to 88
 					return &backup.Result{}, errBoom
 				}
 			},
-			want: map[string]float64{attempts: 1, failures: 1, last: 0, duration: 90, size: 0, items: 0, errorCount: 1, nativeTried: 0},
+			want: map[string]float64{attempts: 1, failures: 1, last: 0, duration: 90, size: 0, errorCount: 1, nativeTried: 0},
 		},
 		{
 			name:   "whose upload fails",

@@ -4,6 +4,7 @@
 package controller
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -27,6 +28,9 @@ func (r *BackupReconciler) updateOperations(x *execution, operations []*itemoper
 		if err := r.updateOperation(x, operation); err != nil {
 			operation.Status.Phase = itemoperation.OperationPhaseFailed
 			operation.Status.Error = err.Error()
+			if reported := new(reportedError); errors.As(err, reported) {
+				operation.Status.Error = string(*reported) // the plugin's own words and no others, as in stock (66)
+			}
 			x.log.WithError(err).Errorf("The operation that %s started for %s %s/%s failed", operation.Spec.BackupItemAction,
 				operation.Spec.ResourceIdentifier.GroupResource, operation.Spec.ResourceIdentifier.Namespace, operation.Spec.ResourceIdentifier.Name)
 		}
@@ -42,6 +46,11 @@ func (r *BackupReconciler) updateOperations(x *execution, operations []*itemoper
 	return state
 }
 
+// reportedError is what a plugin says of an operation of its own that has failed.
+type reportedError string
+
+func (e reportedError) Error() string { return string(e) }
+
 // updateOperation asks a plugin about one of its operations. An error is the operation's end (321, 322).
 func (r *BackupReconciler) updateOperation(x *execution, operation *itemoperation.BackupOperation) error {
 	action, err := x.plugins.GetBackupItemActionV2(operation.Spec.BackupItemAction)
@@ -55,7 +64,7 @@ func (r *BackupReconciler) updateOperation(x *execution, operation *itemoperatio
 	note(&operation.Status, progress)
 	if progress.Completed {
 		if progress.Err != "" {
-			return fmt.Errorf("the plugin reports: %s", progress.Err)
+			return fmt.Errorf("the plugin reports: %w", reportedError(progress.Err))
 		}
 		operation.Status.Phase = itemoperation.OperationPhaseCompleted
 		return nil

@@ -70,7 +70,7 @@ func TestOperationsAreAskedOnce(t *testing.T) { // 65, 66, 321, 322
 		{name: "not started", action: answer(velero.OperationProgress{}, nil), want: itemoperation.OperationPhaseNew},
 		{name: "started", action: answer(velero.OperationProgress{Started: started}, nil), want: itemoperation.OperationPhaseInProgress},
 		{name: "completed", action: answer(velero.OperationProgress{Completed: true, Started: started, Updated: updated, NCompleted: 5, NTotal: 9, OperationUnits: "Bytes", Description: "copied"}, nil), want: itemoperation.OperationPhaseCompleted},
-		{name: "completed with an error", action: answer(velero.OperationProgress{Completed: true, Err: "disk full"}, nil), want: itemoperation.OperationPhaseFailed, err: "the plugin reports: disk full"},
+		{name: "completed with an error", action: answer(velero.OperationProgress{Completed: true, Err: "disk full"}, nil), want: itemoperation.OperationPhaseFailed, err: "disk full"},
 		{name: "no progress", action: answer(velero.OperationProgress{}, errBoom), want: itemoperation.OperationPhaseFailed, err: "asking for the progress: boom"},
 		{name: "plugin missing", want: itemoperation.OperationPhaseFailed, err: "starting the plugin: there is no plugin a"},
 		{name: "at the time limit", action: answer(velero.OperationProgress{Started: started}, nil), after: limit, want: itemoperation.OperationPhaseInProgress},

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/vmware-tanzu/velero/pkg/itemoperation"
 	"github.com/vmware-tanzu/velero/pkg/persistence"
 	"github.com/vmware-tanzu/velero/pkg/util/encode"
 
@@ -58,7 +59,7 @@ func (r *BackupReconciler) files(x *execution, result *backup.Result) (persisten
 		Contents:             x.tarball,
 		PodVolumeBackups:     gzipped("pod volume backups", result.PodVolumeBackups),
 		VolumeSnapshots:      gzipped("native volume snapshots", nativeSnapshots(result)),
-		BackupItemOperations: gzipped("item operations", result.Operations),
+		BackupItemOperations: gzipped("item operations", append([]*itemoperation.BackupOperation{}, result.Operations...)), // [], not null
 		BackupResourceList:   gzipped("resource list", result.Resources),
 		BackupResults:        gzipped("results", x.results(result)),
 	}

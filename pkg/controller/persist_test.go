@@ -54,6 +54,9 @@ func TestUploadedFiles(t *testing.T) { // 70 to 72, 75
 		h.bucket.decode(t, "b", list, &empty)
 		g.Expect(empty).To(BeEmpty())
 	}
+	var operations any
+	h.bucket.decode(t, "b", "b-itemoperations.json.gz", &operations)
+	g.Expect(operations).To(Equal([]any{}), "an empty list, not null")
 	g.Expect(h.bucket.opened).To(Equal(2), "credentials may have changed while the backup ran")
 }
 

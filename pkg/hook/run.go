@@ -55,11 +55,11 @@ func (c call) wrap(err error) error {
 	return fmt.Errorf("%s hook %s of pod %s/%s: %w", c.phase, c.hook, c.pod.GetNamespace(), c.pod.GetName(), err)
 }
 
-// logger is the log with the fields that identify the hook.
+// logger is the log with the fields that identify the hook. A field named namespace would put the line into another group of the
+// results file than stock has it in.
 func (c call) logger() logrus.FieldLogger {
 	return c.log.WithFields(logrus.Fields{
-		"namespace":  c.pod.GetNamespace(),
-		"pod":        c.pod.GetName(),
+		"pod":        c.pod.GetNamespace() + "/" + c.pod.GetName(),
 		"hookPhase":  c.phase,
 		"hookSource": c.hook.Source,
 		"hookName":   c.hook.Name,

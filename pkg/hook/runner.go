@@ -110,7 +110,7 @@ func NewRunner(deps Deps) *Runner {
 // An error means that the pod must not be backed up: a hook whose onError is explicitly Fail has failed (the hooks after
 // it don't run), or ctx has ended. A failure of any other hook is only an error line, and the next hook runs. When the freeze
 // can't be recorded, each of the pod's pre hooks fails, without having been run. Every error has been logged as an error line
-// before Freeze returns.
+// before Freeze returns; one of a hook whose onError is Fail as two, of the hook and of the pod.
 //
 // ctx is looked at between hooks. A hook that is running is waited for, at most for its timeout.
 func (r *Runner) Freeze(ctx context.Context, log logrus.FieldLogger, pod *unstructured.Unstructured) error {
@@ -247,6 +247,9 @@ func (r *Runner) settle(c call, err error) error {
 	}
 	err = c.wrap(err)
 	c.logger().WithError(err).Error("Hook failed")
+	if c.hook.Exec.OnError == velerov1.HookErrorModeFail { // as in stock it is a failure of the pod, too, with a line of its own (215)
+		c.log.WithError(err).WithField("name", c.pod.GetName()).Errorf("The %s hooks of pod %s/%s failed", c.phase, c.pod.GetNamespace(), c.pod.GetName())
+	}
 	return err
 }
 

@@ -5,6 +5,8 @@ package filter
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/sirupsen/logrus"
@@ -88,6 +90,7 @@ func (r policyResolver) resolve(policies *velero.Policies) (policyRules, error) 
 			return policyRules{}, err
 		}
 		for _, namespace := range policy.Namespaces {
+			r.warnOfExcluded(made, field, namespace)
 			if !strings.ContainsAny(namespace, "*?[") {
 				rules.exact[namespace] = made
 				continue
@@ -130,10 +133,19 @@ func (r policyResolver) typeOf(kind, field string, namespaced bool) string {
 		log.Warnf("%s names kind %q, which lives in namespaces, so the filter has no effect; namespacedFilterPolicies is the place for it", field, kind)
 	case !resource.Namespaced && namespaced:
 		log.Warnf("%s names kind %q, which lives in no namespace, so the filter has no effect; clusterScopedFilterPolicy is the place for it", field, kind)
-	case namespaced && r.resources.ShouldExclude(gvr.GroupResource().String()):
-		log.Warnf("%s names kind %q, which the backup excludes in all namespaces, so the filter has no effect", field, kind)
 	}
 	return gvr.GroupResource().String()
+}
+
+// warnOfExcluded looks for types of a policy that the backup excludes in all namespaces. Asking about a type that the cluster doesn't
+// know is an error line of Velero's: the backup is PartiallyFailed, as in stock (101, 138).
+func (r policyResolver) warnOfExcluded(rules *kindRules, field, namespace string) {
+	for _, name := range slices.Sorted(maps.Keys(rules.byType)) {
+		if r.resources.ShouldExclude(name) {
+			r.log.WithField("kind", name).
+				Warnf("%s names kind %q for namespace %s, but the backup excludes it in all namespaces, so the filter has no effect", field, name, namespace)
+		}
+	}
 }
 
 func selectionOf(f velero.KindFilter) (*Selection, error) {

@@ -5,6 +5,7 @@ package itemblock
 
 import (
 	"context"
+	"slices"
 
 	"github.com/sirupsen/logrus"
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
@@ -117,14 +118,20 @@ func (b *builder) place(ctx context.Context, block *Block, id velero.ResourceIde
 	for _, item := range versions {
 		block.add(item)
 	}
-	// The versions are views of one object, so one of them is enough to ask about (152).
+	// The versions are views of one object, so one of them is enough to ask about (152): the preferred one, if it is there. Discovery
+	// has the versions in no order.
+	if i := slices.IndexFunc(versions, collect.Item.Preferred); i > 0 {
+		b.addRelated(ctx, block, versions[i], versions[i].Object())
+		return
+	}
 	b.addRelated(ctx, block, versions[0], object)
 }
 
 // addRelated asks every action that applies what else belongs into the block. Each answer is followed up completely
 // before the next one, so that an item stands right before what it brought in.
 func (b *builder) addRelated(ctx context.Context, block *Block, item collect.Item, object *unstructured.Unstructured) {
-	log := b.log(item)
+	// Without a field named namespace the lines stand in the results file where stock's do (56).
+	log := b.Log.WithFields(logrus.Fields{"resource": item.GroupResource.String(), "name": item.Name})
 	for _, action := range b.Actions {
 		if ctx.Err() != nil {
 			return
@@ -135,7 +142,7 @@ func (b *builder) addRelated(ctx context.Context, block *Block, item collect.Ite
 		related, err := action.GetRelatedItems(object, b.Backup)
 		if err != nil {
 			log.WithError(err).WithField("action", action.Name()).
-				Error("The item block action failed; items that it would have named may be backed up apart from this one")
+				Errorf("The item block action failed for %s; items that it would have named may be backed up apart from it", item)
 			continue
 		}
 		for _, id := range related {
@@ -160,12 +167,12 @@ func (b *builder) find(ctx context.Context, log logrus.FieldLogger, id velero.Re
 		b.known[id] = []collect.Item{*item}
 		return true
 	}
-	log = log.WithField("related", collect.Describe(id))
+	related := collect.Item{Type: &collect.Type{GroupResource: id.GroupResource}, Namespace: id.Namespace, Name: id.Name}
 	switch {
 	case apierrors.IsNotFound(err):
-		log.Warn("A related item doesn't exist in the cluster")
+		b.log(related).Warn("A related item doesn't exist in the cluster")
 	case ctx.Err() == nil:
-		log.WithError(err).Error("Getting a related item from the cluster failed; it may be backed up apart from this one, or not at all")
+		log.WithError(err).Errorf("Getting %s from the cluster failed; it may be backed up apart from the item that it is related to, or not at all", related)
 	}
 	return false
 }

@@ -94,6 +94,8 @@ type relations struct {
 	// only, if set, is the one resource type that the action applies to.
 	only  string
 	asked []string
+	// versions are those of the objects that it was asked about.
+	versions []string
 }
 
 func (r *relations) Name() string { return r.name }
@@ -104,7 +106,7 @@ func (r *relations) ShouldUse(gr schema.GroupResource, _ string, _ metav1.Object
 
 func (r *relations) GetRelatedItems(object runtime.Unstructured, backup *velerov1.Backup) ([]velero.ResourceIdentifier, error) {
 	u := object.(*unstructured.Unstructured)
-	r.asked = append(r.asked, u.GetName())
+	r.asked, r.versions = append(r.asked, u.GetName()), append(r.versions, u.GetAPIVersion())
 	if r.err != nil || backup == nil {
 		return nil, r.err
 	}
@@ -279,6 +281,14 @@ func TestSeveralActions(t *testing.T) {
 	g.Expect(f.actions[0].asked).To(Equal([]string{"p"}), "only what it applies to")
 }
 
+func TestThePreferredVersionIsAskedAbout(t *testing.T) { // 152
+	for _, given := range [][]string{{"things t@v2", "things t"}, {"things t", "things t@v2"}} {
+		f := &fixture{actions: []*relations{{name: "fine"}}}
+		f.build(t.Context(), given...)
+		NewWithT(t).Expect(f.actions[0].versions).To(Equal([]string{"v1"}), "whatever comes first")
+	}
+}
+
 func TestActionError(t *testing.T) {
 	g := NewWithT(t)
 	f := &fixture{actions: []*relations{
@@ -289,7 +299,8 @@ func TestActionError(t *testing.T) {
 	g.Expect(show(blocks)).To(Equal([][]string{{"pods p", "pvcs c"}}), "the item stays, the other actions are asked (156)")
 	g.Expect(f.lines(logrus.ErrorLevel)).To(Equal(2), "one line for each item")
 	entry := f.log.AllEntries()[0]
-	g.Expect(entry.Data).To(And(HaveKeyWithValue("action", "broken"), HaveKeyWithValue("name", "p"), HaveKeyWithValue("resource", "pods")))
+	g.Expect(entry.Data).To(And(HaveKeyWithValue("action", "broken"), HaveKeyWithValue("name", "p"), HaveKeyWithValue("resource", "pods"),
+		Not(HaveKey("namespace"))), "the results file groups by that field (56)")
 }
 
 func TestFetchErrors(t *testing.T) {
