@@ -25,7 +25,7 @@ help: ## List the targets.
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: bin/velero bin/velero-lab ## Build bin/velero and bin/velero-lab.
+build: bin/velero bin/velero-lab bin/velero-recorder ## Build bin/velero, and bin/velero-lab with its recording plugin.
 
 GO_FILES := $(shell find cmd internal pkg -name '*.go' -not -name '*_test.go' 2>/dev/null)
 
@@ -67,8 +67,8 @@ lab-test: build ## Run the lab's short suite on a real control plane.
 	go test -count=1 -timeout 25m -v ./test/... -args -suite=short
 
 .PHONY: lab-test-full
-lab-test-full: build ## Run the lab's whole suite; it takes about an hour.
-	go test -count=1 -timeout 120m -v ./test/... -args -suite=full
+lab-test-full: build ## Run the whole suite of the lab; it takes about two hours.
+	go test -count=1 -timeout 180m -v ./test/... -args -suite=full
 
 .PHONY: lab-test-race
 lab-test-race: build bin/velero-race ## Run the lab's short suite with a server built with the race detector.
@@ -86,7 +86,7 @@ WORKERS ?= 1
 VELERO  ?= bin/velero
 
 .PHONY: parity
-parity: build bin/velero-recorder $(VELERO) ## Make the same backups with both engines and compare everything: make parity SEED=7 N=500
+parity: build $(VELERO) ## Make the same backups with both engines and compare everything: make parity SEED=7 N=500
 	go test -count=1 -timeout 180m -v ./test -args -suite=parity -parity-seed=$(SEED) -parity-random=$(N) \
 		-parity-case='$(CASE)' -parity-workers=$(WORKERS) -velero=$(CURDIR)/$(VELERO) -ginkgo.no-color
 

@@ -15,7 +15,8 @@
 //   - lab.go starts and stops the parts, workload.go fills the cluster, exec.go says what commands in containers do,
 //     server.go starts and stops Velero and notes its exits.
 //   - floor.go measures the snapshots without Velero; backups.go, events.go and steps.go do what the scenario asks for;
-//     settle.go waits for rest.
+//     settle.go waits for rest. objects.go creates and patches objects of the scenario's own, command.go runs Velero's
+//     command line, second.go adds the second cluster.
 //   - board.go owns everything that was seen (recording.go); watch.go writes to it.
 //   - analyse.go and analyse_pods.go turn the recording into a result; collect.go adds what the object store, the audit
 //     log and the logs hold.
