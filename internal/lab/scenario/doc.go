@@ -9,6 +9,6 @@
 // references to things that are not declared and expectations that do not compile are refused with file, line and
 // the way out, and every default is filled in (defaults.go is the one place for them).
 //
-// The package knows nothing of clusters or processes. Read types.go first (actions.go has what happens to the backups), then decode.go (YAML to structs), validate.go
-// and expand.go (templates to single pods and claims).
+// The package knows nothing of clusters or processes. Read types.go first (actions.go has what happens to the
+// backups), then decode.go (YAML to structs), validate.go and expand.go (templates to single pods and claims).
 package scenario
