@@ -63,8 +63,9 @@ unit: ## Run the unit tests, under the race detector where there is a C compiler
 	$(RACE) GOFLAGS=-buildvcs=false go test $(if $(findstring 1,$(RACE)),-race) -timeout 10m $(UNIT)
 
 .PHONY: lab-test
-lab-test: build ## Run the lab's short suite on a real control plane.
+lab-test: build bin/velero-recorder ## Run the lab's short suites on a real control plane: scenarios, then parity.
 	go test -count=1 -timeout 25m -v ./test/... -args -suite=short
+	$(MAKE) parity-short
 
 .PHONY: lab-test-full
 lab-test-full: build ## Run the whole suite of the lab; it takes about two hours.
@@ -89,6 +90,16 @@ VELERO  ?= bin/velero
 parity: build $(VELERO) ## Make the same backups with both engines and compare everything: make parity SEED=7 N=500
 	go test -count=1 -timeout 180m -v ./test -args -suite=parity -parity-seed=$(SEED) -parity-random=$(N) \
 		-parity-case='$(CASE)' -parity-workers=$(WORKERS) -velero=$(CURDIR)/$(VELERO) -ginkgo.no-color
+
+# Always the same cases, so that a failure is one of the change.
+.PHONY: parity-short
+parity-short: build bin/velero-recorder ## Run the parity suite's short form: the cases with the tag short, and 25 random ones.
+	go test -count=1 -timeout 20m -v ./test -args -suite=parity -parity-short -parity-seed=1 -parity-random=25 -ginkgo.no-color
+
+.PHONY: parity-full
+parity-full: ## Run all of the parity suite: all cases and 500 random ones, then 100 random ones with 8 workers under the race detector.
+	$(MAKE) parity N=500
+	$(MAKE) parity CASE=none N=100 WORKERS=8 VELERO=bin/velero-race
 
 .PHONY: bench
 bench: build ## Measure the README's figures: 100 plain volumes and hooked pods, each engine.

@@ -6,4 +6,5 @@
 //
 //	go test ./test/... -args -suite=short   what continuous integration runs
 //	go test ./test/... -args -suite=full    everything
+//	go test ./test -args -suite=parity      the same backups with Velero's engine and ours; see test/parity/README.md
 package test

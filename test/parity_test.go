@@ -24,7 +24,7 @@ import (
 var (
 	recorderBinary = flag.String("recorder", "../bin/velero-recorder", "the recording plugin")
 	parityOnly     = flag.String("parity-case", "", "run only the parity cases whose name, or whose file, matches this pattern")
-	parityPending  = flag.Bool("parity-pending", false, "run the parity cases, too, that are marked as pending")
+	parityShort    = flag.Bool("parity-short", false, "run only the parity cases with the tag short")
 	parityWorkers  = flag.Int("parity-workers", 1, "the servers' --item-block-worker-count")
 	paritySeed     = flag.Uint64("parity-seed", 0, "seed of the first random parity case (default: by the time)")
 	parityRandom   = flag.Int("parity-random", 25, "how many random parity cases to run")
@@ -46,6 +46,9 @@ func parityCases() []parity.Case {
 		panic(err)
 	}
 	cases = slices.DeleteFunc(cases, func(c parity.Case) bool {
+		if *parityShort && !slices.Contains(c.Tags, parity.TagShort) {
+			return true
+		}
 		return *parityOnly != "" && !matches(*parityOnly, c.Name) && !matches(*parityOnly, strings.TrimSuffix(filepath.Base(c.File), ".case.yaml"))
 	})
 	parity.SortByServer(cases)
@@ -76,9 +79,6 @@ var _ = Describe("parity", Ordered, ContinueOnFailure, func() {
 	cases := parityCases()
 	for _, c := range cases {
 		It(c.Name, func(ctx SpecContext) {
-			if c.Pending != "" && !*parityPending {
-				Skip("our engine has no " + c.Pending + " yet")
-			}
 			compareEngines(ctx, lab, allowed, c)
 		}, SpecTimeout(parityCaseLimit))
 	}
@@ -89,8 +89,13 @@ var _ = Describe("parity", Ordered, ContinueOnFailure, func() {
 			compareEngines(ctx, lab, allowed, c)
 		}, SpecTimeout(parityCaseLimit))
 	}
+	It("has shown no data race in our engine", func() { // with -velero=bin/velero-race
+		races, err := lab.Races()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(races).To(BeEmpty())
+	})
 	It("has no stale entry in the list of allowed differences", func() {
-		if *parityOnly != "" || *parityWorkers > 1 || slices.ContainsFunc(cases, func(c parity.Case) bool { return c.Pending != "" }) {
+		if *parityOnly != "" || *parityShort || *parityWorkers > 1 {
 			Skip("not all cases ran")
 		}
 		Expect(allowed.Stale()).To(Succeed())
@@ -154,8 +159,8 @@ func compareEngines(ctx context.Context, lab *parity.Lab, allowed *parity.Allowe
 		differences = slices.DeleteFunc(differences, parity.Difference.IsOrder)
 	}
 	// What a random case comes to is whatever stock makes of it.
-	if err := c.Check(stock); err != nil && !c.Random {
-		Fail(fmt.Sprintf("with stock Velero the case isn't about what it says: %s\n%s", err, report(c, differences, stock, ours)))
+	if err := c.Check(stock, ours); err != nil && !c.Random {
+		Fail(fmt.Sprintf("the case isn't about what it says: %s\n%s", err, report(c, differences, stock, ours)))
 	}
 	if len(differences) > 0 {
 		Fail(report(c, differences, stock, ours))
@@ -164,7 +169,7 @@ func compareEngines(ctx context.Context, lab *parity.Lab, allowed *parity.Allowe
 
 // report is the small diff.
 func report(c parity.Case, differences []parity.Difference, stock, ours *parity.Observation) string {
-	const most = 40
+	const most = 60
 	var b strings.Builder
 	alike := parity.Group(differences)
 	fmt.Fprintf(&b, "case %s (%s): %d differences, %d apart from likes\n", c.Name, c.File, len(differences), len(alike))

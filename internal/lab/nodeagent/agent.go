@@ -50,15 +50,16 @@ type Agent struct {
 	opts Options
 
 	mu sync.Mutex
-	// fail is the present message of failure.
-	fail string
+	// fail is the present message of failure, takes the present time that moving takes.
+	fail  string
+	takes time.Duration
 	// cancels has what was begun.
 	cancels map[types.UID]context.CancelFunc
 }
 
 // New returns an agent that does nothing yet.
 func New(opts Options) *Agent {
-	return &Agent{opts: opts, fail: opts.Fail, cancels: map[types.UID]context.CancelFunc{}}
+	return &Agent{opts: opts, fail: opts.Fail, takes: opts.Takes, cancels: map[types.UID]context.CancelFunc{}}
 }
 
 // SetFail makes what ends from now on fail with this message; empty makes it succeed.
@@ -66,6 +67,19 @@ func (a *Agent) SetFail(message string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.fail = message
+}
+
+// SetTakes makes what begins from now on take so long.
+func (a *Agent) SetTakes(duration time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.takes = duration
+}
+
+func (a *Agent) duration() time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.takes
 }
 
 func (a *Agent) failure() string {
@@ -158,7 +172,7 @@ func (a *Agent) move(ctx context.Context, upload *velerov2alpha1.DataUpload) err
 	if err != nil {
 		return err
 	}
-	timer := time.NewTimer(a.opts.Takes)
+	timer := time.NewTimer(a.duration())
 	defer timer.Stop()
 	select {
 	case <-timer.C:

@@ -96,7 +96,7 @@ func (a *Agent) read(ctx, work context.Context, pvb *velerov1.PodVolumeBackup) e
 	if err := a.opts.Client.Patch(ctx, state, client.MergeFrom(pvb)); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	timer := time.NewTimer(a.opts.Takes)
+	timer := time.NewTimer(a.duration())
 	defer timer.Stop()
 	phase, message := velerov1.PodVolumeBackupPhaseCompleted, a.failure()
 	if message != "" {

@@ -29,8 +29,6 @@ type Case struct {
 	Covers []int `json:"covers,omitempty"`
 	// Tags say what kind of case it is, for the list of allowed differences; some are set by themselves.
 	Tags []string `json:"tags,omitempty"`
-	// Pending says what our engine lacks for this case; empty when the case is expected to pass.
-	Pending string `json:"pending,omitempty"`
 	// World is what is in the cluster. Namespaces that are only mentioned are made, too.
 	World []Item `json:"world,omitempty"`
 	// Velero is what is in the server's own namespace, such as ConfigMaps with policies; objects are written without namespace.
@@ -54,6 +52,8 @@ type Case struct {
 	Spec        velerov1.BackupSpec `json:"spec"`
 	// Expect guards against cases that compare nothing.
 	Expect Expected `json:"expect,omitzero"`
+	// ExpectOurs is what our engine must show, where it is another outcome on purpose. Default: what isn't allowed to differ.
+	ExpectOurs *Expected `json:"expectOurs,omitempty"`
 
 	// Unordered says that stock's order isn't defined, since plugins bring in items of kinds that are collected, too.
 	Unordered bool `json:"unordered,omitempty"`
@@ -80,7 +80,7 @@ type NodeAgent struct {
 	Fail string `json:"fail,omitempty"`
 }
 
-// Expected is what stock must show, so that a case means what it says.
+// Expected is what an engine must show, so that a case means what it says.
 type Expected struct {
 	// Phase of the Backup. Default: Completed.
 	Phase velerov1.BackupPhase `json:"phase,omitempty"`
@@ -163,6 +163,9 @@ func (c *Case) complete() error {
 	if c.Expect.Phase == "" {
 		c.Expect.Phase = velerov1.BackupPhaseCompleted
 	}
+	if c.ExpectOurs != nil && c.ExpectOurs.Phase == "" {
+		c.ExpectOurs.Phase = velerov1.BackupPhaseCompleted
+	}
 	slices.Sort(c.Covers)
 	if slices.ContainsFunc(c.Commands, func(command Command) bool { return command.Exit != 0 }) {
 		c.tag(TagHookFails)
@@ -188,6 +191,9 @@ func (c *Case) complete() error {
 	}
 	return nil
 }
+
+// TagShort marks the cases that continuous integration runs.
+const TagShort = "short"
 
 // Tags that cases get by themselves: with volumes of a CSI driver, with hooks, with hooks that fail.
 const (

@@ -11,25 +11,33 @@ import (
 	"strings"
 )
 
-// Check says whether the observation of stock is what the case is made for.
-func (c Case) Check(stock *Observation) error {
+// Check says whether the observations are what the case is made for.
+func (c Case) Check(stock, ours *Observation) error {
+	err := c.Expect.check(Stock, stock)
+	if c.ExpectOurs != nil {
+		err = errors.Join(err, c.ExpectOurs.check(Ours, ours))
+	}
+	return err
+}
+
+func (e Expected) check(engine string, seen *Observation) error {
 	var errs []error
-	status, _ := stock.Sections["backup"].(map[string]any)["status"].(map[string]any)
-	if phase := fmt.Sprint(status["phase"]); phase != string(c.Expect.Phase) {
-		errs = append(errs, fmt.Errorf("the phase is %s, not %s", phase, c.Expect.Phase))
+	status, _ := seen.Sections["backup"].(map[string]any)["status"].(map[string]any)
+	if phase := fmt.Sprint(status["phase"]); phase != string(e.Phase) {
+		errs = append(errs, fmt.Errorf("%s: the phase is %s, not %s", engine, phase, e.Phase))
 	}
 	entries := map[string]any{}
-	if tarball, ok := stock.Sections["tarball"].(map[string]any); ok {
+	if tarball, ok := seen.Sections["tarball"].(map[string]any); ok {
 		entries = tarball["entries"].(map[string]any)
 	}
-	for _, end := range c.Expect.Has {
+	for _, end := range e.Has {
 		if !hasEnd(entries, end) {
-			errs = append(errs, fmt.Errorf("the tarball has no %s", end))
+			errs = append(errs, fmt.Errorf("%s: the tarball has no %s", engine, end))
 		}
 	}
-	for _, end := range c.Expect.HasNot {
+	for _, end := range e.HasNot {
 		if hasEnd(entries, end) {
-			errs = append(errs, fmt.Errorf("the tarball has %s", end))
+			errs = append(errs, fmt.Errorf("%s: the tarball has %s", engine, end))
 		}
 	}
 	if len(errs) > 0 {

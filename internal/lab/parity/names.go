@@ -58,7 +58,7 @@ func (n *names) replacer() *strings.Replacer {
 func (n *names) watch(ctx context.Context, group *errgroup.Group, c client.WithWatch) {
 	for _, list := range []client.ObjectList{
 		&snapshotv1.VolumeSnapshotList{}, &snapshotv1.VolumeSnapshotContentList{},
-		&velerov1.PodVolumeBackupList{}, &velerov2alpha1.DataUploadList{},
+		&velerov1.PodVolumeBackupList{}, &velerov2alpha1.DataUploadList{}, &velerov1.BackupRepositoryList{},
 	} {
 		group.Go(func() error {
 			return cluster.Await(ctx, c, list, func(event watch.Event) (bool, error) {
@@ -85,13 +85,17 @@ func (n *names) learn(o client.Object) {
 		claim := n.volumes[o.Spec.VolumeSnapshotRef.Namespace+"/"+o.Spec.VolumeSnapshotRef.Name]
 		n.mu.Unlock()
 		n.set(string(o.UID), "uid of vsc "+claim)
+		n.set(o.Name, "vsc "+claim)
 		if o.Status != nil {
 			n.set(ptr.Deref(o.Status.SnapshotHandle, ""), "handle "+claim)
 		}
 	case *velerov1.PodVolumeBackup:
 		n.set(o.Name, "pvb "+o.Spec.Pod.Namespace+"/"+o.Spec.Pod.Name+" "+o.Spec.Volume)
 		n.set(string(o.UID), "uid of pvb "+o.Spec.Volume)
+	case *velerov1.BackupRepository:
+		n.set(string(o.UID), "uid of repository "+o.Spec.VolumeNamespace)
 	case *velerov2alpha1.DataUpload:
+		n.set(o.Labels[velerov1.AsyncOperationIDLabel], "operation of du "+o.Spec.SourcePVC) // it ends in a hash of UIDs
 		n.set(o.Name, "du "+o.Spec.SourceNamespace+"/"+o.Spec.SourcePVC)
 		n.set(string(o.UID), "uid of du "+o.Spec.SourcePVC)
 	}

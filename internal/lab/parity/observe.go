@@ -159,6 +159,9 @@ func (o observed) readLeft(ctx context.Context, list client.ObjectList, into map
 			return err
 		}
 		kind := strings.TrimSuffix(fmt.Sprintf("%T", list), "List")
+		if untyped, ok := list.(*unstructured.UnstructuredList); ok {
+			kind = strings.TrimSuffix(untyped.GetKind(), "List")
+		}
 		into[kind[strings.LastIndexByte(kind, '.')+1:]+" "+namespace+"/"+one.GetName()] = tree
 	}
 	return nil
@@ -249,13 +252,17 @@ func (o observed) readPlugins(_ context.Context, out *Observation) error {
 	return nil
 }
 
-// withoutProgress takes out of a Backup how many items are done, which depends on when it was asked.
+// withoutProgress takes out of a Backup how many items are done, which depends on when it was asked. So does how many there are, after
+// the first second of a walk; it is kept when the walk is over.
 func withoutProgress(backup any) any {
 	status, ok, err := unstructured.NestedMap(asMap(backup), "status")
 	if err != nil || !ok {
 		return backup
 	}
 	unstructured.RemoveNestedField(status, "progress", "itemsBackedUp")
+	if progress := asMap(status["progress"]); progress["totalItems"] != nil && status["phase"] == string(velerov1.BackupPhaseInProgress) {
+		progress["totalItems"] = "<number>"
+	}
 	out := copyMap(asMap(backup))
 	out["status"] = status
 	return out

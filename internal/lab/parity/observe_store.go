@@ -134,7 +134,7 @@ func (o observed) readTarball(content []byte, out *Observation) error {
 		if err != nil {
 			return err
 		}
-		order.add("", resourceOf(header.Name), header.Name)
+		order.addPath(resourceOf(header.Name), header.Name)
 		var tree any = string(body)
 		if strings.HasSuffix(header.Name, ".json") {
 			if err := json.Unmarshal(body, &tree); err != nil {

@@ -29,6 +29,21 @@ func (o ordered) add(prefix, kind, item string) {
 	}
 }
 
+// addPath appends an object by a path in the tarball. An object in its preferred version has two of them, one after the other; which
+// comes first isn't defined for those that the finalizer adds.
+func (o ordered) addPath(resource, path string) {
+	parts := strings.Split(path, "/")
+	parts = slices.DeleteFunc(parts, func(part string) bool { return strings.HasSuffix(part, preferredVersion) })
+	object := strings.Join(parts, "/")
+	if known := o[resource]; len(known) > 0 && known[len(known)-1] == object {
+		return
+	}
+	o.add("", resource, object)
+}
+
+// preferredVersion ends the folder of an object's preferred version.
+const preferredVersion = "-preferredversion"
+
 func (o ordered) tree() map[string]any {
 	out := make(map[string]any, len(o))
 	for key, sequence := range o {
