@@ -60,7 +60,7 @@ func (r *run) actionsOf(resolved []framework.BackupItemResolvedActionV2) ([]acti
 			continue
 		}
 		if execute, ok := ownActions[name]; ok {
-			actions = append(actions, ownAction{resolvedPlugin: plugin, execute: execute})
+			actions = append(actions, ownAction{scope: newScope(plugin, plugin.Selector), execute: execute})
 			continue
 		}
 		made, err := r.itemAction(plugin)
@@ -87,7 +87,8 @@ func (r *run) usesAction(name string, item collect.Item, object *unstructured.Un
 
 // pluginAction calls a plugin.
 type pluginAction struct {
-	framework.BackupItemResolvedActionV2
+	*scope
+	plugin framework.BackupItemResolvedActionV2
 	backup *velerov1.Backup
 }
 
@@ -98,7 +99,7 @@ func (p pluginAction) Execute(ctx context.Context, w *walker, object *unstructur
 	var operationID string
 	var err error
 	stopped := w.call(ctx, w.callLimit(), p.Name(), func() {
-		updated, ids, operationID, postItems, err = p.BackupItemResolvedActionV2.Execute(object, p.backup)
+		updated, ids, operationID, postItems, err = p.plugin.Execute(object, p.backup)
 	})
 	if stopped != nil {
 		return actionResult{}, stopped
@@ -125,7 +126,7 @@ func resultOf(object *unstructured.Unstructured, updated runtime.Unstructured, i
 	return result
 }
 
-// resolvedPlugin is what an engine's own action takes over from the plugin whose place it has.
+// resolvedPlugin is a plugin's action of any kind, when it is known what it applies to.
 type resolvedPlugin interface {
 	Name() string
 	ShouldUse(gr schema.GroupResource, namespace string, metadata metav1.Object, log logrus.FieldLogger) bool
@@ -133,7 +134,7 @@ type resolvedPlugin interface {
 
 // ownAction is an action of the engine under the name of the plugin that it replaces.
 type ownAction struct {
-	resolvedPlugin
+	*scope
 	execute func(ctx context.Context, w *walker, object *unstructured.Unstructured) (actionResult, error)
 }
 

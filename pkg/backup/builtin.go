@@ -29,20 +29,21 @@ type BuiltIn struct {
 
 // itemAction returns the action to call for a plugin: the built-in one of that name, or the plugin.
 func (r *run) itemAction(plugin framework.BackupItemResolvedActionV2) (action, error) {
+	scope := newScope(plugin, plugin.Selector)
 	make, ok := r.deps.BuiltIn.ItemActions[plugin.Name()]
 	if !ok {
-		return pluginAction{BackupItemResolvedActionV2: plugin, backup: r.backup}, nil
+		return pluginAction{scope: scope, plugin: plugin, backup: r.backup}, nil
 	}
 	made, err := make(r.log)
 	if err != nil {
 		return nil, fmt.Errorf("making the built-in backup item action %s: %w", plugin.Name(), err)
 	}
-	return builtInAction{resolvedPlugin: plugin, action: made}, nil
+	return builtInAction{scope: scope, action: made}, nil
 }
 
 // builtInAction is a built-in BackupItemAction, which is of the first version of that interface.
 type builtInAction struct {
-	resolvedPlugin
+	*scope
 	action biav1.BackupItemAction
 }
 
@@ -60,22 +61,23 @@ func (b builtInAction) Execute(_ context.Context, w *walker, object *unstructure
 func (r *run) itemBlockActions(ctx context.Context, resolved []framework.ItemBlockResolvedAction) ([]itemblock.Action, error) {
 	actions := make([]itemblock.Action, 0, len(resolved))
 	for _, plugin := range resolved {
+		scope := newScope(plugin, plugin.Selector)
 		make, ok := r.deps.BuiltIn.BlockActions[plugin.Name()]
 		if !ok {
-			actions = append(actions, boundedBlockAction{ItemBlockResolvedAction: plugin, run: r, ctx: ctx})
+			actions = append(actions, boundedBlockAction{scope: scope, plugin: plugin, run: r, ctx: ctx})
 			continue
 		}
 		made, err := make(r.log)
 		if err != nil {
 			return nil, fmt.Errorf("making the built-in item block action %s: %w", plugin.Name(), err)
 		}
-		actions = append(actions, builtInBlockAction{resolvedPlugin: plugin, action: made})
+		actions = append(actions, builtInBlockAction{scope: scope, action: made})
 	}
 	return actions, nil
 }
 
 type builtInBlockAction struct {
-	resolvedPlugin
+	*scope
 	action ibav1.ItemBlockAction
 }
 

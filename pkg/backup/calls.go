@@ -93,15 +93,16 @@ func (r *run) protectNatively(ctx context.Context, limit time.Duration, object *
 
 // boundedBlockAction is the ItemBlockAction of a plugin.
 type boundedBlockAction struct {
-	framework.ItemBlockResolvedAction
-	run *run
-	ctx context.Context //nolint:containedctx // GetRelatedItems has none, and the action lives for one run
+	*scope
+	plugin framework.ItemBlockResolvedAction
+	run    *run
+	ctx    context.Context //nolint:containedctx // GetRelatedItems has none, and the action lives for one run
 }
 
 // GetRelatedItems implements itemblock.Action.
 func (b boundedBlockAction) GetRelatedItems(item runtime.Unstructured, backup *velerov1.Backup) (ids []velero.ResourceIdentifier, err error) {
 	stopped := b.run.call(b.ctx, b.run.callLimit(), b.Name(), func() {
-		ids, err = b.ItemBlockResolvedAction.GetRelatedItems(item, backup)
+		ids, err = b.plugin.GetRelatedItems(item, backup)
 	})
 	if stopped != nil {
 		return nil, stopped

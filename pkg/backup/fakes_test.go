@@ -152,8 +152,8 @@ func (k *taker) create(ctx context.Context, r snapshot.Request, o *open) {
 	}
 	k.mu.Lock()
 	k.open[r.PVC] = o
-	k.mu.Unlock()
 	o.release = context.AfterFunc(ctx, func() { k.fail(r.PVC, snapshot.ReasonAbandoned, "given up: "+context.Cause(ctx).Error()) })
+	k.mu.Unlock() // who ends it, which may be at once, finds release
 	if k.hold == nil || !k.hold(r.PVC) {
 		k.cut(r.PVC)
 	}

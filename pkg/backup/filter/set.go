@@ -58,6 +58,8 @@ type Set struct {
 	policies policyRules
 
 	mu sync.Mutex
+	// namespaces remembers which are included: the library compiles its patterns on each call.
+	namespaces map[string]bool
 	// byNamespace remembers which of the policies is for a namespace (148).
 	byNamespace map[string]*kindRules
 	// included and excluded remember the answers of Resources by type: it compiles its patterns on each call, and writes
@@ -100,7 +102,19 @@ func (s *Set) byFilters(obj metav1.Object, gr schema.GroupResource) Decision {
 }
 
 // IncludesNamespace says whether namespaced objects of this namespace may be in the backup.
-func (s *Set) IncludesNamespace(namespace string) bool { return s.Namespaces.ShouldInclude(namespace) }
+func (s *Set) IncludesNamespace(namespace string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	in, known := s.namespaces[namespace]
+	if !known {
+		in = s.Namespaces.ShouldInclude(namespace)
+		if s.namespaces == nil {
+			s.namespaces = map[string]bool{}
+		}
+		s.namespaces[namespace] = in
+	}
+	return in
+}
 
 // IncludesResource says whether objects of this type are collected (133, 135, 136). A type unknown to discovery isn't,
 // and gives an error line the first time (138).
