@@ -99,7 +99,10 @@ func (p pluginAction) Execute(ctx context.Context, w *walker, object *unstructur
 	var operationID string
 	var err error
 	stopped := w.call(ctx, w.callLimit(), p.Name(), func() {
-		updated, ids, operationID, postItems, err = p.plugin.Execute(object, p.backup)
+		err = w.deliver(ctx, func() error {
+			updated, ids, operationID, postItems, err = p.plugin.Execute(object, p.backup)
+			return err
+		})
 	})
 	if stopped != nil {
 		return actionResult{}, stopped

@@ -102,7 +102,10 @@ type boundedBlockAction struct {
 // GetRelatedItems implements itemblock.Action.
 func (b boundedBlockAction) GetRelatedItems(item runtime.Unstructured, backup *velerov1.Backup) (ids []velero.ResourceIdentifier, err error) {
 	stopped := b.run.call(b.ctx, b.run.callLimit(), b.Name(), func() {
-		ids, err = b.plugin.GetRelatedItems(item, backup)
+		err = b.run.deliver(b.ctx, func() error {
+			ids, err = b.plugin.GetRelatedItems(item, backup)
+			return err
+		})
 	})
 	if stopped != nil {
 		return nil, stopped

@@ -14,6 +14,8 @@ import (
 	"github.com/vmware-tanzu/velero/pkg/builder"
 	velero "github.com/vmware-tanzu/velero/pkg/plugin/velero"
 	ibav1 "github.com/vmware-tanzu/velero/pkg/plugin/velero/itemblockaction/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -193,6 +195,54 @@ func TestAnActionThatHangsWhenAskedWhatItAppliesTo(t *testing.T) {
 		h := c.withHanging()
 		c.moreBlockActions = []ibav1.ItemBlockAction{hangingBlockAction{hanging: h, applies: true}}
 		c.Expect(c.start().wait().err).To(MatchError(ContainSubstring("no answer for 4h0m0s")))
+	})
+}
+
+// dying is a plugin whose process dies with an item, and isn't there for some calls after that.
+type dying struct {
+	on   string
+	away int
+	// missed counts the calls that reached nobody.
+	missed int
+}
+
+func (d *dying) call(item *unstructured.Unstructured) (*answer, error) {
+	switch {
+	case d.missed > 0 && d.missed < d.away:
+		d.missed++
+		return nil, status.Error(codes.Unavailable, `connection error: desc = "transport: error while dialing: dial unix /tmp/plugin1: connect: connection refused"`)
+	case item.GetName() == d.on:
+		d.missed++
+		return nil, status.Error(codes.Unavailable, "error reading from server: EOF")
+	default:
+		return nil, nil
+	}
+}
+
+func TestAPluginThatDiesFailsTheItemOfThatCallOnly(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		for _, name := range []string{"a", "b", "c", "d"} {
+			c.add(builder.ForConfigMap("app", name).Result())
+		}
+		d := &dying{on: "b", away: 7}
+		c.plugin("example.com/mortal", d.call, "configmaps")
+		begin := time.Now()
+		c.Expect(c.take().files()).To(ConsistOf("namespaces app", "configmaps app/a", "configmaps app/c", "configmaps app/d"))
+		c.Expect(d.missed).To(Equal(7))
+		c.Expect(c.errors()).To(ConsistOf(And(HavePrefix("b: "), ContainSubstring("EOF"))), "the call in which it died isn't repeated")
+		c.Expect(time.Since(begin)).To(BeNumerically("<", time.Second))
+	})
+}
+
+func TestAPluginThatStaysAwayFailsItsItemsAfterAWhile(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		c.add(builder.ForConfigMap("app", "a").Result(), builder.ForConfigMap("app", "b").Result())
+		d := &dying{away: 1000, missed: 1}
+		c.plugin("example.com/mortal", d.call, "configmaps")
+		begin := time.Now()
+		c.Expect(c.take().files()).To(ConsistOf("namespaces app"))
+		c.Expect(c.errors()).To(ConsistOf(And(HavePrefix("a: "), ContainSubstring("refused")), HavePrefix("b: ")))
+		c.Expect(time.Since(begin)).To(BeNumerically("<", 15*time.Second))
 	})
 }
 

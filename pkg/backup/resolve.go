@@ -39,7 +39,7 @@ func (r *run) resolve(ctx context.Context) (err error) {
 	if err := errors.Join(stopped, err); err != nil {
 		return err
 	}
-	if err := r.resolveVolumes(); err != nil {
+	if err := r.resolveVolumes(ctx); err != nil {
 		return err
 	}
 	return r.beginPodVolumes(ctx)
@@ -64,7 +64,7 @@ func (r *run) resolveActions(ctx context.Context) error {
 
 // resolveVolumes sets up the planner. Velero's volume helper, which it asks, knows the volume policies, global ones too
 // (367), and reads each namespace's pods once (234).
-func (r *run) resolveVolumes() error {
+func (r *run) resolveVolumes(ctx context.Context) error {
 	namespaces, err := r.filter.NamespaceList()
 	if err != nil {
 		return fmt.Errorf("resolving the backup's namespaces: %w", err)
@@ -91,7 +91,9 @@ func (r *run) resolveVolumes() error {
 			return gvr.Version, err
 		},
 	}
-	r.native.Decider = r.helper
+	snapshotters := deliveringSnapshotters{VolumeSnapshotters: r.request.Snapshotters, run: r, ctx: ctx}
+	r.native = volume.NewNative(r.backup, r.request.SnapshotLocations, snapshotters, r.volumes)
+	r.native.Log, r.native.Decider = r.log, r.helper
 	if r.request.Policies != nil {
 		r.native.Claims = r.objects
 	}

@@ -75,8 +75,6 @@ func newRun(deps Deps, request Request, out io.Writer) (*run, error) {
 		objects:    volume.NewObjects(deps.Client),
 		workers:    make(chan struct{}, deps.Workers),
 	}
-	r.native = volume.NewNative(request.Backup, request.SnapshotLocations, request.Snapshotters, r.volumes)
-	r.native.Log = request.Log
 	r.mover = volume.NewMover(request.Backup, deps.Client)
 	r.progress = newProgress(deps, request, r.visits)
 	return r, nil
