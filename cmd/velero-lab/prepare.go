@@ -21,6 +21,8 @@ import (
 type labFlags struct {
 	velero, engine, dir string
 	keep                bool
+	// recorder is set by check: the recording plugin beside velero-lab.
+	recorder string
 }
 
 func (f *labFlags) register(cmd *cobra.Command, engine bool) {
@@ -39,11 +41,12 @@ func (f *labFlags) check() error {
 	default:
 		return fmt.Errorf("--engine=%s is not possible: use %s or %s", f.engine, scenario.EngineParallel, scenario.EngineStock)
 	}
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("looking for the velero binary: %w", err)
+	}
+	f.recorder = filepath.Join(filepath.Dir(self), "velero-recorder")
 	if f.velero == "" {
-		self, err := os.Executable()
-		if err != nil {
-			return fmt.Errorf("looking for the velero binary: %w", err)
-		}
 		f.velero = filepath.Join(filepath.Dir(self), "velero")
 	}
 	info, err := os.Stat(f.velero)
@@ -79,7 +82,7 @@ func (f *labFlags) prepare(ctx context.Context, network bool) (runner.Options, e
 		return runner.Options{}, exitError(isolated.ExitCode)
 	}
 	return runner.Options{
-		Engine: f.engine, Velero: f.velero, Programs: programs, SnapshotCRDs: crds,
+		Engine: f.engine, Velero: f.velero, Recorder: f.recorder, Programs: programs, SnapshotCRDs: crds,
 		Dir: f.dir, Keep: f.keep || f.dir != "", Progress: os.Stderr,
 	}, nil
 }

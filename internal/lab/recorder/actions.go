@@ -154,6 +154,9 @@ func (r Rule) changed(input *unstructured.Unstructured) *unstructured.Unstructur
 	if r.Namespace != "" {
 		item.SetNamespace(r.Namespace)
 	}
+	if r.Kind != "" {
+		item.SetKind(r.Kind)
+	}
 	return item
 }
 
@@ -210,7 +213,7 @@ func (a actionV2) Progress(id string, _ *velerov1.Backup) (velero.OperationProgr
 		return velero.OperationProgress{}, err
 	}
 	rule, ok := behaviour.operation(id)
-	if !ok {
+	if !ok || rule.NoProgress {
 		return velero.OperationProgress{}, fmt.Errorf("no operation %q", id)
 	}
 	polls, err := a.recorder.poll(id)

@@ -67,6 +67,8 @@ type Rule struct {
 	// Name is the item's new name, Namespace its new namespace.
 	Name      string `json:"name,omitempty"`
 	Namespace string `json:"namespace,omitempty"`
+	// Kind is what the item becomes.
+	Kind string `json:"kind,omitempty"`
 	// Items are returned as additional or related items: "configmaps a/x", "storageclasses.storage.k8s.io fast".
 	Items []string `json:"items,omitempty"`
 	// Skip sets the annotation that takes an item out of the backup, MustInclude the one that lets its additional items in.
@@ -82,6 +84,8 @@ type Rule struct {
 	// Operation is the ID of an asynchronous operation (version 2 only), PostItems its items for the finalization.
 	Operation string   `json:"operation,omitempty"`
 	PostItems []string `json:"postItems,omitempty"`
+	// NoProgress answers nothing but an error about the operation.
+	NoProgress bool `json:"noProgress,omitempty"`
 	// Unfinished is how often Progress answers that the operation isn't done; OperationError is how it ends.
 	Unfinished     int    `json:"unfinished,omitempty"`
 	OperationError string `json:"operationError,omitempty"`
@@ -105,6 +109,8 @@ type NativeVolume struct {
 	IDError       string `json:"idError,omitempty"`
 	InfoError     string `json:"infoError,omitempty"`
 	SnapshotError string `json:"snapshotError,omitempty"`
+	// Hang is how long CreateSnapshot takes.
+	Hang Duration `json:"hang,omitzero"`
 	// Type and IOPS are what GetVolumeInfo says.
 	Type string `json:"type,omitempty"`
 	IOPS *int64 `json:"iops,omitempty"`

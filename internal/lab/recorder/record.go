@@ -34,8 +34,10 @@ type Call struct {
 	// Answer is what was returned apart from the item; Error the error, or what else was done instead of an answer.
 	Answer any    `json:"answer,omitempty"`
 	Error  string `json:"error,omitempty"`
-	// InFlight is how many calls of item actions this process had at that moment, this one included.
+	// InFlight is how many calls this process had at that moment, this one included.
 	InFlight int `json:"inFlight,omitempty"`
+	// Process is the ID of the plugin's process.
+	Process int `json:"process,omitempty"`
 }
 
 // recorder writes calls. It may be used concurrently, and by several processes.
@@ -64,6 +66,7 @@ func (r *recorder) poll(id string) (int, error) {
 
 // write appends a call in one write.
 func (r *recorder) write(call Call) error {
+	call.Process = os.Getpid()
 	line, err := json.Marshal(call)
 	if err != nil {
 		return fmt.Errorf("recording %s %s: %w", call.Method, call.Item, err)

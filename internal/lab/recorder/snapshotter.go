@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"sort"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -30,8 +31,18 @@ func (n *native) behaviour() (Native, error) {
 
 // record writes a call and returns the failure that it was told to have.
 func (n *native) record(method, item string, input any, failure string) error {
-	if err := n.recorder.write(Call{Plugin: Snapshotter, Method: method, Item: item, Input: input, Error: failure}); err != nil {
+	return n.recordLong(method, item, input, failure, 0)
+}
+
+// recordLong is record for a call that takes some time.
+func (n *native) recordLong(method, item string, input any, failure string, takes Duration) error {
+	inFlight := n.recorder.inFlight.Add(1)
+	defer n.recorder.inFlight.Add(-1)
+	if err := n.recorder.write(Call{Plugin: Snapshotter, Method: method, Item: item, Input: input, Error: failure, InFlight: int(inFlight)}); err != nil {
 		return err
+	}
+	if takes > 0 {
+		<-time.After(time.Duration(takes))
 	}
 	if failure != "" {
 		return errors.New(failure)
@@ -81,7 +92,8 @@ func (n *native) CreateSnapshot(volumeID, zone string, tags map[string]string) (
 		pairs = append(pairs, key+"="+value)
 	}
 	sort.Strings(pairs)
-	if err := n.record("CreateSnapshot", volumeID, map[string]any{"zone": zone, "tags": pairs}, volume.SnapshotError); err != nil {
+	input := map[string]any{"zone": zone, "tags": pairs}
+	if err := n.recordLong("CreateSnapshot", volumeID, input, volume.SnapshotError, volume.Hang); err != nil {
 		return "", err
 	}
 	return "snap-" + strings.TrimPrefix(volumeID, volumePrefix), nil

@@ -87,7 +87,7 @@ func nativeTypes() []any {
 	return []any{
 		ext.ParseStructTag("json"), reflect.TypeFor[Result](),
 		reflect.TypeFor[Backup](), reflect.TypeFor[PVC](), reflect.TypeFor[Pod](), reflect.TypeFor[Driver](),
-		reflect.TypeFor[Restore](), reflect.TypeFor[Deletion](), reflect.TypeFor[Command](),
+		reflect.TypeFor[Restore](), reflect.TypeFor[Plugins](), reflect.TypeFor[Deletion](), reflect.TypeFor[Command](),
 	}
 }
 

@@ -35,6 +35,9 @@ type Result struct {
 	// Drivers are keyed by the CSI driver's name.
 	Drivers map[string]*Driver `json:"drivers"`
 
+	// Plugins is what the recording plugin was called for, for each start of the server that had it.
+	Plugins []Plugins `json:"plugins"`
+
 	Order     Order     `json:"order"`
 	API       API       `json:"api"`
 	Server    Server    `json:"server"`
@@ -46,6 +49,16 @@ type Result struct {
 	Timeline []Event `json:"timeline"`
 	// Failures are the expectations that did not hold.
 	Failures []Failure `json:"failures"`
+}
+
+// Plugins are the calls that the recording plugin got.
+type Plugins struct {
+	// Calls counts them by plugin, method and item, such as "recorder-v2 Execute ConfigMap app/a".
+	Calls map[string]int `json:"calls"`
+	// PeakInFlight is how many calls there were at once, at most.
+	PeakInFlight int `json:"peakInFlight"`
+	// Processes is how many processes the plugin had.
+	Processes int `json:"processes"`
 }
 
 // Backup is one Velero backup.

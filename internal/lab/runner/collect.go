@@ -60,6 +60,9 @@ func (r *run) collect(ctx context.Context) (*result.Result, error) {
 		out.Drivers[name].Snapshots = len(d.Snapshots())
 	}
 	r.collectServer(out)
+	if err := r.collectPlugins(out); err != nil {
+		return nil, err
+	}
 	if err := r.collectAPI(out); err != nil {
 		return nil, err
 	}

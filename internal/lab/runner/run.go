@@ -28,6 +28,8 @@ type Options struct {
 	Engine string
 	// Velero is the velero binary. Required.
 	Velero string
+	// Recorder is the recording plugin. Required by scenarios whose server has plugins.
+	Recorder string
 	// Programs and SnapshotCRDs are what toolchain.Ensure and toolchain.SnapshotCRDs returned. Required.
 	Programs     toolchain.Paths
 	SnapshotCRDs string

@@ -18,10 +18,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/velero-clipper/clipper/internal/lab/cluster"
+	"github.com/velero-clipper/clipper/internal/lab/recorder"
 	"github.com/velero-clipper/clipper/internal/lab/result"
 	"github.com/velero-clipper/clipper/internal/lab/scenario"
 	"github.com/velero-clipper/clipper/internal/lab/server"
-	"github.com/velero-clipper/clipper/internal/lab/toolchain"
 )
 
 const (
@@ -42,6 +42,8 @@ type serverControl struct {
 	spec    scenario.Server
 	current *server.Server
 	logs    []string
+	// recorders are the folders of the recording plugins, one for each start that had it.
+	recorders []string
 	// peaks is the largest resident size of each start so far, in bytes.
 	peaks []int
 }
@@ -145,10 +147,17 @@ func (c *serverControl) start(ctx context.Context, group *errgroup.Group) error 
 	if err := r.grant(ctx, spec.RBAC); err != nil {
 		return err
 	}
+	pluginDir, err := c.plugins(spec)
+	if err != nil {
+		return err
+	}
+	if pluginDir.recorder != "" {
+		env = append(env, recorder.DirVariable+"="+pluginDir.recorder)
+	}
 	begin := time.Now()
 	started, err := server.Start(ctx, server.Options{
 		Binary: r.opts.Velero, Args: args, Env: env, Kubeconfig: r.lab.cluster.Kubeconfig(cluster.UserVelero),
-		Client: r.lab.cluster.Client(), Dir: r.logDir(), PluginDir: r.opts.Programs.Dir(toolchain.AWSPlugin),
+		Client: r.lab.cluster.Client(), Dir: r.logDir(), PluginDir: pluginDir.programs,
 		Store: server.Store{URL: r.lab.store.URL(), Bucket: r.lab.store.Bucket()},
 	})
 	if err != nil {

@@ -17,6 +17,7 @@ var (
 	yamlUnmarshaler   = reflect.TypeFor[yaml.Unmarshaler]()
 	backupSpecType    = reflect.TypeFor[BackupSpec]()
 	restoreSpecType   = reflect.TypeFor[RestoreSpec]()
+	pluginsType       = reflect.TypeFor[Plugins]()
 	jsonUnmarshalType = reflect.TypeFor[interface{ UnmarshalJSON([]byte) error }]()
 )
 
@@ -31,7 +32,7 @@ func checkKeys(node *yaml.Node, t reflect.Type, path string, problems *problemLi
 		t = t.Elem()
 	}
 	switch t {
-	case backupSpecType, restoreSpecType:
+	case backupSpecType, restoreSpecType, pluginsType:
 		t = t.Field(0).Type
 	default:
 		if readsItself(t) {

@@ -5,6 +5,8 @@ package scenario
 
 import (
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
+
+	"github.com/velero-clipper/clipper/internal/lab/recorder"
 )
 
 // Scenario is one experiment. The keys of a scenario file are the yaml tags of these structs.
@@ -255,9 +257,14 @@ type Server struct {
 	Features []string `yaml:"features"`
 	// RBAC says what the server may do, where the cluster's authorization is RBAC.
 	RBAC Rights `yaml:"rbac"`
+	// Plugins is how the lab's recording plugin behaves. Default: the server has no such plugin.
+	Plugins *Plugins `yaml:"plugins"`
 	// MustNotStart is for bad input: the experiment ends when the server has refused to start. It needs no backups then.
 	MustNotStart bool `yaml:"mustNotStart"`
 }
+
+// Plugins is the behaviour of the recording plugin, with the field names of its behaviour file.
+type Plugins struct{ recorder.Behaviour }
 
 // Rights are those of the server's service account.
 type Rights struct {

@@ -77,6 +77,11 @@ func (s *RestoreSpec) UnmarshalYAML(node *yaml.Node) error {
 	return decodeAPI(node, &s.RestoreSpec)
 }
 
+// UnmarshalYAML reads the recording plugin's behaviour.
+func (p *Plugins) UnmarshalYAML(node *yaml.Node) error {
+	return decodeAPI(node, &p.Behaviour)
+}
+
 // UnmarshalYAML reads an object; left to itself the decoder would give the mappings in it this type, too.
 func (m *Manifest) UnmarshalYAML(node *yaml.Node) error {
 	var plain map[string]any
