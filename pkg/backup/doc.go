@@ -20,10 +20,10 @@
 //   - result.go: what a finished run tells its caller
 //
 // One item's way into the tarball is in walker.go; visits.go keeps which items were met, so that nothing is written twice
-// and nobody goes on before an item that somebody else is at. actions.go calls plugins, as often
-// as scope.go says, for no longer than calls.go lets it, and again where deliver.go finds that nobody was there; csi.go has the actions on claims,
-// snapshots and their classes that Velero runs as plugins and the engine runs itself, because they would wait; move.go is the
-// claims' action when the snapshots' data is moved.
+// and nobody goes on before an item that somebody else is at. actions.go calls plugins, when scope.go says so, for no longer
+// than calls.go lets it, and again where deliver.go finds that nobody was there; csi.go has the actions on claims, snapshots
+// and their classes that Velero runs as plugins and the engine runs itself, because they would wait; move.go is the claims'
+// action when the snapshots' data is moved.
 //
 // # Rules
 //
