@@ -4,7 +4,6 @@
 package parity
 
 import (
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -22,16 +21,6 @@ func core(name string, minimal object) kind {
 
 func grouped(group, name string, minimal object) kind {
 	return kind{gvk: schema.GroupVersionKind{Group: group, Version: "v1", Kind: name}, minimal: minimal}
-}
-
-// groupAPI is the API group of VolumeGroupSnapshots.
-const groupAPI = "groupsnapshot.storage.k8s.io"
-
-// groupList is an empty list of a kind of that group.
-func groupList(kind string) *unstructured.UnstructuredList {
-	list := &unstructured.UnstructuredList{}
-	list.SetGroupVersionKind(schema.GroupVersionKind{Group: groupAPI, Version: "v1", Kind: kind + "List"})
-	return list
 }
 
 var selector = object{"matchLabels": object{"app": "x"}}
@@ -63,18 +52,16 @@ var kinds = map[string]kind{
 	"StatefulSet": grouped("apps", "StatefulSet", object{"spec": object{"serviceName": "x", "selector": selector, "template": template}}),
 	"NetworkPolicy": grouped("networking.k8s.io", "NetworkPolicy",
 		object{"spec": object{"podSelector": object{}}}),
-	"IngressClass":             grouped("networking.k8s.io", "IngressClass", object{"spec": object{"controller": "example.com/c"}}),
-	"Role":                     grouped("rbac.authorization.k8s.io", "Role", nil),
-	"RoleBinding":              grouped("rbac.authorization.k8s.io", "RoleBinding", nil),
-	"ClusterRole":              grouped("rbac.authorization.k8s.io", "ClusterRole", nil),
-	"ClusterRoleBinding":       grouped("rbac.authorization.k8s.io", "ClusterRoleBinding", nil),
-	"StorageClass":             grouped("storage.k8s.io", "StorageClass", object{"provisioner": DriverName}),
-	"PriorityClass":            grouped("scheduling.k8s.io", "PriorityClass", object{"value": int64(7)}),
-	"VolumeSnapshotClass":      grouped("snapshot.storage.k8s.io", "VolumeSnapshotClass", object{"driver": DriverName, "deletionPolicy": "Delete"}),
-	"VolumeGroupSnapshotClass": grouped(groupAPI, "VolumeGroupSnapshotClass", object{"driver": DriverName, "deletionPolicy": "Delete"}),
-
-	"Widget": grouped("parity.clipper.dev", "Widget", nil),
-	"Gadget": grouped("parity.clipper.dev", "Gadget", nil),
+	"IngressClass":        grouped("networking.k8s.io", "IngressClass", object{"spec": object{"controller": "example.com/c"}}),
+	"Role":                grouped("rbac.authorization.k8s.io", "Role", nil),
+	"RoleBinding":         grouped("rbac.authorization.k8s.io", "RoleBinding", nil),
+	"ClusterRole":         grouped("rbac.authorization.k8s.io", "ClusterRole", nil),
+	"ClusterRoleBinding":  grouped("rbac.authorization.k8s.io", "ClusterRoleBinding", nil),
+	"StorageClass":        grouped("storage.k8s.io", "StorageClass", object{"provisioner": DriverName}),
+	"PriorityClass":       grouped("scheduling.k8s.io", "PriorityClass", object{"value": int64(7)}),
+	"VolumeSnapshotClass": grouped("snapshot.storage.k8s.io", "VolumeSnapshotClass", object{"driver": DriverName, "deletionPolicy": "Delete"}),
+	"Widget":              grouped("parity.clipper.dev", "Widget", nil),
+	"Gadget":              grouped("parity.clipper.dev", "Gadget", nil),
 
 	"BackupStorageLocation":  grouped("velero.io", "BackupStorageLocation", nil),
 	"VolumeSnapshotLocation": grouped("velero.io", "VolumeSnapshotLocation", nil),

@@ -156,7 +156,7 @@ func (l *Lab) startDrivers(work context.Context) ([]cluster.DriverEndpoint, erro
 	var endpoints []cluster.DriverEndpoint
 	for i, name := range []string{DriverName, SecondDriver} {
 		socket := filepath.Join(l.opts.Dir, fmt.Sprintf("csi-%d.sock", i))
-		d, err := driver.New(driver.Config{Name: name, Socket: socket, Groups: name == DriverName, Log: l.log})
+		d, err := driver.New(driver.Config{Name: name, Socket: socket, Log: l.log})
 		if err != nil {
 			return nil, err
 		}

@@ -159,9 +159,6 @@ func (o observed) readLeft(ctx context.Context, list client.ObjectList, into map
 			return err
 		}
 		kind := strings.TrimSuffix(fmt.Sprintf("%T", list), "List")
-		if untyped, ok := list.(*unstructured.UnstructuredList); ok {
-			kind = strings.TrimSuffix(untyped.GetKind(), "List")
-		}
 		into[kind[strings.LastIndexByte(kind, '.')+1:]+" "+namespace+"/"+one.GetName()] = tree
 	}
 	return nil

@@ -16,6 +16,6 @@ func leftKinds() []client.ObjectList {
 	return []client.ObjectList{
 		&snapshotv1.VolumeSnapshotList{}, &snapshotv1.VolumeSnapshotContentList{}, &corev1.ConfigMapList{},
 		&velerov1.PodVolumeBackupList{}, &velerov2alpha1.DataUploadList{}, &velerov1.BackupRepositoryList{},
-		&velerov1.DeleteBackupRequestList{}, groupList("VolumeGroupSnapshot"), groupList("VolumeGroupSnapshotContent"),
+		&velerov1.DeleteBackupRequestList{},
 	}
 }

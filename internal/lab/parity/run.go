@@ -19,8 +19,6 @@ import (
 	"github.com/vmware-tanzu/velero/pkg/util/boolptr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -34,6 +32,8 @@ import (
 const (
 	// caseLimit bounds one backup.
 	caseLimit = 90 * time.Second
+	// queueLimit bounds the time that it is queued; no other one runs.
+	queueLimit = 30 * time.Second
 	// cleanLimit bounds the wait for snapshots that are being removed. A sidecar forgets some whose call hung when they were deleted.
 	cleanLimit = 8 * time.Second
 )
@@ -60,7 +60,7 @@ func (l *Lab) Run(ctx context.Context, c Case) (stock, ours *Observation, err er
 
 // runEngine is the list of steps of one backup.
 func (l *Lab) runEngine(ctx context.Context, c Case, w *world, e *engine) (_ *Observation, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, 2*caseLimit, fmt.Errorf("not done within %s", 2*caseLimit))
+	ctx, cancel := context.WithTimeoutCause(ctx, 3*caseLimit, fmt.Errorf("not done within %s", 3*caseLimit))
 	defer cancel()
 	own := &world{client: w.client, clientset: w.clientset, node: w.node, namespaces: map[string]bool{e.namespace: true}}
 	defer func() { err = errors.Join(err, l.clean(context.WithoutCancel(ctx), c, e, w, own)) }()
@@ -76,6 +76,18 @@ func (l *Lab) runEngine(ctx context.Context, c Case, w *world, e *engine) (_ *Ob
 	}
 	begin := time.Now()
 	backup, err := l.takeBackup(ctx, c, e)
+	if errors.Is(err, errQueued) {
+		// Velero's queue stops for good now and then. A server that starts takes up what is queued.
+		l.say("%s: %s left the backup in its queue; it is started anew", c.Name, e.name)
+		e.stop()
+		if err := l.ensure(ctx, e, c); err != nil {
+			return nil, err
+		}
+		if before.metrics, err = e.server.Metrics(ctx); err != nil {
+			return nil, err
+		}
+		backup, err = l.awaitEnd(ctx, c, e)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -159,10 +171,11 @@ func (c Case) moves() time.Duration {
 	return 0
 }
 
+// errQueued is the error of a backup that doesn't leave the server's queue.
+var errQueued = fmt.Errorf("the backup is still queued after %s", queueLimit)
+
 // takeBackup creates the Backup and waits for its last phase.
 func (l *Lab) takeBackup(ctx context.Context, c Case, e *engine) (*velerov1.Backup, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, caseLimit, fmt.Errorf("the backup has not ended within %s", caseLimit))
-	defer cancel()
 	backup := &velerov1.Backup{
 		ObjectMeta: metav1.ObjectMeta{Namespace: e.namespace, Name: c.Name, Labels: c.Labels, Annotations: c.Annotations},
 		Spec:       *c.Spec.DeepCopy(),
@@ -171,6 +184,18 @@ func (l *Lab) takeBackup(ctx context.Context, c Case, e *engine) (*velerov1.Back
 		return nil, fmt.Errorf("creating the backup: %w", err)
 	}
 	l.names.set(string(backup.UID), "uid of backup")
+	leaving, cancel := context.WithTimeoutCause(ctx, queueLimit, errQueued)
+	defer cancel()
+	if err := l.await(leaving, c, e, func(phase velerov1.BackupPhase) bool { return !waiting(phase) }); err != nil {
+		return nil, err
+	}
+	return l.awaitEnd(ctx, c, e)
+}
+
+// awaitEnd waits for the last phase of the case's Backup.
+func (l *Lab) awaitEnd(ctx context.Context, c Case, e *engine) (*velerov1.Backup, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, caseLimit, fmt.Errorf("the backup has not ended within %s", caseLimit))
+	defer cancel()
 	var last *velerov1.Backup
 	err := cluster.Await(ctx, l.cluster.Client(), &velerov1.BackupList{}, func(event watch.Event) (bool, error) {
 		found, ok := event.Object.(*velerov1.Backup)
@@ -184,6 +209,18 @@ func (l *Lab) takeBackup(ctx context.Context, c Case, e *engine) (*velerov1.Back
 		err = fmt.Errorf("%w; its phase is %q; the server's log is %s", err, last.Status.Phase, e.server.LogPath())
 	}
 	return last, err
+}
+
+// await waits for a phase of the case's Backup.
+func (l *Lab) await(ctx context.Context, c Case, e *engine, reached func(velerov1.BackupPhase) bool) error {
+	return cluster.Await(ctx, l.cluster.Client(), &velerov1.BackupList{}, func(event watch.Event) (bool, error) {
+		found, ok := event.Object.(*velerov1.Backup)
+		return ok && found.Name == c.Name && reached(found.Status.Phase), nil
+	}, client.InNamespace(e.namespace))
+}
+
+func waiting(phase velerov1.BackupPhase) bool {
+	return phase == "" || phase == velerov1.BackupPhaseNew || phase == velerov1.BackupPhaseQueued || phase == velerov1.BackupPhaseReadyToStart
 }
 
 func terminal(phase velerov1.BackupPhase) bool {
@@ -214,10 +251,7 @@ func (l *Lab) clean(ctx context.Context, c Case, e *engine, w, own *world) error
 	if c.NodeAgent.Absent {
 		errs = append(errs, e.agent.InstallPod(ctx))
 	}
-	group := &unstructured.Unstructured{}
-	group.SetGroupVersionKind(schema.GroupVersionKind{Group: groupAPI, Version: "v1", Kind: "VolumeGroupSnapshot"})
 	for namespace := range w.namespaces {
-		errs = append(errs, w.client.DeleteAllOf(ctx, group, client.InNamespace(namespace)))
 		errs = append(errs, w.client.DeleteAllOf(ctx, &snapshotv1.VolumeSnapshot{}, client.InNamespace(namespace)))
 	}
 	return errors.Join(append(errs, l.awaitNoSnapshots(ctx))...)
@@ -228,10 +262,7 @@ func (l *Lab) awaitNoSnapshots(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, cleanLimit)
 	defer cancel()
 	c := l.cluster.Client()
-	for _, list := range []client.ObjectList{
-		groupList("VolumeGroupSnapshot"), &snapshotv1.VolumeSnapshotList{},
-		groupList("VolumeGroupSnapshotContent"), &snapshotv1.VolumeSnapshotContentList{},
-	} {
+	for _, list := range []client.ObjectList{&snapshotv1.VolumeSnapshotList{}, &snapshotv1.VolumeSnapshotContentList{}} {
 		err := awaitNone(limited, c, list)
 		if err != nil && limited.Err() != nil && ctx.Err() == nil {
 			err = l.forceOut(ctx, list)
