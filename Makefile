@@ -101,6 +101,20 @@ parity-full: ## Run all of the parity suite: all cases and 500 random ones, then
 	$(MAKE) parity N=500
 	$(MAKE) parity CASE=none N=100 WORKERS=8 VELERO=bin/velero-race
 
+# The chaos suite. SEED is that of the first random point, N how many random ones there are; SHORT=1 runs those of continuous integration;
+# POINT is a pattern for their names, or several with | between them.
+POINT ?=
+SHORT ?=
+
+.PHONY: chaos
+chaos: build $(VELERO) ## Kill the server, the cluster and the store while backups run: make chaos SEED=7 N=25, or SHORT=1
+	go test -count=1 -timeout 180m -v ./test -args -suite=chaos -chaos-seed=$(SEED) -chaos-random=$(N) $(if $(SHORT),-chaos-short) \
+		-chaos-point='$(POINT)' -velero=$(CURDIR)/$(VELERO) -ginkgo.no-color -ginkgo.timeout=3h
+
+.PHONY: leaks
+leaks: build $(VELERO) ## Take fifty backups in one server and compare what it holds with what it held after the fifth.
+	go test -count=1 -timeout 40m -v ./test -args -suite=leaks -velero=$(CURDIR)/$(VELERO) -ginkgo.no-color
+
 .PHONY: bench
 bench: build ## Measure the README's figures: 100 plain volumes and hooked pods, each engine.
 	hack/bench

@@ -166,6 +166,12 @@ func (c *Cluster) RestartAPIServer(ctx context.Context) error {
 	return c.StartAPIServer(ctx)
 }
 
+// KillEtcd ends etcd by SIGKILL; what was stored is in its files.
+func (c *Cluster) KillEtcd() error { return c.stopProcess("etcd") }
+
+// StartEtcd starts etcd again, on the same ports and files, and waits until it serves.
+func (c *Cluster) StartEtcd(ctx context.Context) error { return c.startEtcd(ctx) }
+
 const apiServerName = "kube-apiserver"
 
 func (c *Cluster) process(name string) *process.Process {

@@ -143,7 +143,10 @@ func (d *Driver) SetBehaviours(behaviours []Behaviour) error {
 func (d *Driver) Name() string { return d.config.Name }
 
 // Calls returns every call so far, in the order of their start.
-func (d *Driver) Calls() []Call { return d.recorder.list() }
+func (d *Driver) Calls() []Call { return d.recorder.listFrom(0) }
+
+// CallsFrom returns the calls after the first n ones, for those who have seen these.
+func (d *Driver) CallsFrom(n int) []Call { return d.recorder.listFrom(n) }
 
 // Snapshots returns the snapshots that exist, in the order of their cut.
 func (d *Driver) Snapshots() []Snapshot { return d.storage.list() }

@@ -146,11 +146,11 @@ func (r *recorder) write(line any) {
 	r.changed = make(chan struct{})
 }
 
-func (r *recorder) list() []Call {
+func (r *recorder) listFrom(first int) []Call {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	calls := make([]Call, 0, len(r.calls))
-	for _, call := range r.calls {
+	calls := make([]Call, 0, len(r.calls)-first)
+	for _, call := range r.calls[first:] {
 		calls = append(calls, *call)
 	}
 	return calls

@@ -59,11 +59,14 @@ func (c *calls) notify() {
 }
 
 // Calls returns every command so far, in the order of their start.
-func (k *Kubelet) Calls() []ExecCall {
+func (k *Kubelet) Calls() []ExecCall { return k.CallsFrom(0) }
+
+// CallsFrom returns the commands after the first n ones, for those who have seen these.
+func (k *Kubelet) CallsFrom(n int) []ExecCall {
 	k.calls.mu.Lock()
 	defer k.calls.mu.Unlock()
-	all := make([]ExecCall, 0, len(k.calls.list))
-	for _, call := range k.calls.list {
+	all := make([]ExecCall, 0, len(k.calls.list)-n)
+	for _, call := range k.calls.list[n:] {
 		found := *call
 		found.Command = slices.Clone(call.Command)
 		all = append(all, found)

@@ -25,6 +25,8 @@ type Server struct {
 	opts    Options
 	process *process.Process
 	ready   time.Duration
+	// profiler is host and port of the profiler.
+	profiler string
 }
 
 // Start starts a server and returns when it has found its storage location available. On an
@@ -48,7 +50,7 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 }
 
 func launch(ctx context.Context, opts Options) (*Server, error) {
-	addresses, err := addresses(&opts)
+	addresses, profiler, err := addresses(&opts)
 	if err != nil {
 		return nil, err
 	}
@@ -69,18 +71,19 @@ func launch(ctx context.Context, opts Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Server{opts: opts, process: child}, nil
+	return &Server{opts: opts, process: child, profiler: profiler}, nil
 }
 
-// addresses settles the metrics address and returns the flags for all listeners.
-func addresses(opts *Options) ([]string, error) {
+// addresses settles the addresses and returns the flags for all listeners, and the profiler's.
+func addresses(opts *Options) (flags []string, profiler string, err error) {
 	ports, err := process.FreePorts(2)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	loopback := func(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 	setDefault(&opts.MetricsAddress, loopback(ports[0]))
-	return []string{"--metrics-address=" + opts.MetricsAddress, "--profiler-address=" + loopback(ports[1])}, nil
+	profiler = loopback(ports[1])
+	return []string{"--metrics-address=" + opts.MetricsAddress, "--profiler-address=" + profiler}, profiler, nil
 }
 
 // environment is small and the same everywhere, so that nothing of the person's own set-up
@@ -152,3 +155,6 @@ func (s *Server) StartTime() time.Duration { return s.ready }
 
 // MetricsURL is where the server's metrics are.
 func (s *Server) MetricsURL() string { return "http://" + s.opts.MetricsAddress + "/metrics" }
+
+// ProfilerURL is where Go's profiles of the server are.
+func (s *Server) ProfilerURL() string { return "http://" + s.profiler + "/debug/pprof" }
