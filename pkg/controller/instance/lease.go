@@ -133,25 +133,27 @@ func (l *Lease) Keep(ctx context.Context) {
 	ticker := l.Clock.NewTicker(renewal)
 	defer ticker.Stop()
 	defer l.giveBack(context.WithoutCancel(ctx))
+	var failing bool
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C():
 		}
-		switch err := l.change(ctx, l.renew); {
-		case err == nil || ctx.Err() != nil:
+		err := l.change(ctx, l.renew)
+		if apierrors.IsNotFound(err) {
+			err = l.Take(ctx) // somebody deleted it, or it could never be made
+		}
+		switch {
+		case ctx.Err() != nil:
+			return
 		case errors.Is(err, errTaken):
 			l.Log.WithError(err).Error("This server can't be told from another one any more")
 			return
-		case apierrors.IsNotFound(err):
-			err = l.Take(ctx) // somebody deleted it
-			fallthrough
-		default:
-			if err != nil {
-				l.Log.WithError(err).Warn("The Lease of this server couldn't be renewed; that is tried again")
-			}
+		case err != nil && !failing:
+			l.Log.WithError(err).Warn("The Lease of this server couldn't be renewed; that is tried again, and not said again")
 		}
+		failing = err != nil
 	}
 }
 

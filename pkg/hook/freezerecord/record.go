@@ -27,7 +27,8 @@ type Record struct {
 	// The rest is changed by who has the turn.
 	entries map[string]Entry
 	parts   parts
-	// doubtful are keys, with their part, whose writing failed: it may have reached the API server all the same.
+	// doubtful are keys, with their part, that shouldn't be there: of a freeze whose writing failed, which may have reached the API
+	// server all the same, and of a pod that is thawed and whose entry couldn't be removed.
 	doubtful map[string]int
 }
 
@@ -51,11 +52,13 @@ func (r *Record) Thawed(ctx context.Context, pod *unstructured.Unstructured, owe
 	if len(owed) > 0 {
 		return r.put(ctx, key, entry.keep(pod, owed))
 	}
-	if err := r.erase(ctx, key, r.parts.where[key]); err != nil {
-		return err
-	}
+	part := r.parts.where[key]
 	delete(r.entries, key)
 	r.parts.drop(key)
+	if err := r.erase(ctx, key, part); err != nil {
+		r.doubtful[key] = part // Close tries again
+		return err
+	}
 	return nil
 }
 
@@ -81,10 +84,10 @@ func (r *Record) Close(ctx context.Context, log logrus.FieldLogger) {
 	defer r.leave()
 	for key, part := range r.doubtful {
 		if err := r.erase(ctx, key, part); err != nil {
-			log.WithError(err).Warn("A pod that was not frozen may be recorded as frozen; its post hooks would be run")
+			log.WithError(err).Warn("A pod that isn't frozen may still be recorded as frozen; its post hooks would be run again")
 		}
 	}
-	for part := range max(len(r.parts.sizes), len(r.doubtful)) {
+	for part := range r.lastPart() + 1 {
 		if !r.parts.isEmpty(part) {
 			continue
 		}
@@ -96,6 +99,15 @@ func (r *Record) Close(ctx context.Context, log logrus.FieldLogger) {
 		log.WithFields(logrus.Fields{"namespace": entry.Namespace, "pod": entry.Pod}).
 			Warn("The pod has still to be thawed; the server goes on trying after the backup")
 	}
+}
+
+// lastPart is the number of the last ConfigMap that there may be; -1 is none.
+func (r *Record) lastPart() int {
+	last := len(r.parts.sizes) - 1
+	for _, part := range r.doubtful {
+		last = max(last, part)
+	}
+	return last
 }
 
 func (r *Record) write(ctx context.Context, e Entry) error {

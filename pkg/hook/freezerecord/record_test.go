@@ -251,6 +251,21 @@ func TestWritesAreRepeated(t *testing.T) {
 	})
 }
 
+func TestAnEntryThatCouldNotBeRemovedIsRemovedAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := setup(t)
+		h.Expect(h.record.Frozen(t.Context(), pod("a"), thawBy("thaw"))).To(Succeed())
+		for range 1000 {
+			h.faulty.errs = append(h.faulty.errs, apierrors.NewServiceUnavailable("no etcd"))
+		}
+		h.Expect(h.record.Thawed(t.Context(), pod("a"), nil)).NotTo(Succeed())
+		h.faulty.errs = nil
+		h.record.Close(t.Context(), h.log)
+		h.Expect(h.configMaps()).To(BeEmpty())
+		h.Expect(h.lines.AllEntries()).To(BeEmpty(), "it is thawed")
+	})
+}
+
 func TestALargeRecordIsDivided(t *testing.T) {
 	h := setup(t)
 	ctx := t.Context()
