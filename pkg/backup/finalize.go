@@ -40,7 +40,8 @@ const (
 
 // Finalizer takes the second look at a backup's items when everything that went on after the walk has ended. The look
 // itself is Velero's. Velero's CSI snapshot action would remove the objects of each snapshot on the way, one request after
-// the other; the Finalizer only takes note of them, and releases them together when the finalized tarball is made.
+// the other; the Finalizer only takes note of them, and releases them together when Release is called: when the finalized backup
+// is in object storage. A look that has to be repeated finds them where they were.
 type Finalizer struct {
 	velerobackup.Backupper
 	client client.Client
@@ -70,14 +71,19 @@ func (f *Finalizer) FinalizeBackup(
 	operations []*itemoperation.BackupOperation,
 	store persistence.BackupStore,
 ) error {
+	f.take(request.UID) // of a look before, of which nothing came
 	err := f.Backupper.FinalizeBackup(log, request, in, out, actions, operations, store)
-	noted := f.take(request.UID)
 	if err != nil {
-		return err // the finalizer controller tries again, and finds the snapshots where they were
+		f.take(request.UID) // the finalizer controller tries again
 	}
+	return err
+}
+
+// Release lets go of the snapshots of a backup that was finalized. What can't be released stays in the cluster, with a warning.
+func (f *Finalizer) Release(backup types.UID, log logrus.FieldLogger) {
 	var group errgroup.Group
 	group.SetLimit(releases)
-	for _, object := range noted {
+	for _, object := range f.take(backup) {
 		group.Go(func() error {
 			if err := f.release(object); err != nil {
 				log.WithError(err).WithFields(logrus.Fields{"namespace": object.GetNamespace(), "name": object.GetName()}).
@@ -86,7 +92,7 @@ func (f *Finalizer) FinalizeBackup(
 			return nil
 		})
 	}
-	return group.Wait()
+	_ = group.Wait() // none of them returns an error
 }
 
 // WithNotes returns plugin managers for the finalizer controller, whose CSI snapshot action takes note of the snapshots

@@ -98,6 +98,8 @@ type finalizing struct {
 	finalizer *backup.Finalizer
 	// refuse is the API's answer to a request, by verb and name of the object.
 	refuse func(request string) error
+	// uploadErr is why what was finalized can't be uploaded.
+	uploadErr error
 }
 
 func newFinalizing(c *cluster, snapshots map[string][]*snapshotv1.VolumeSnapshot) *finalizing {
@@ -140,7 +142,7 @@ func newFinalizing(c *cluster, snapshots map[string][]*snapshotv1.VolumeSnapshot
 	return f
 }
 
-// finalize does what Velero's finalizer controller does for a backup.
+// finalize does what the finalizer controller does for a backup.
 func (f *finalizing) finalize(name string) error {
 	f.t.Helper()
 	plugins := f.finalizer.WithNotes(func(logrus.FieldLogger) clientmgmt.Manager {
@@ -149,7 +151,11 @@ func (f *finalizing) finalize(name string) error {
 	actions, err := plugins.GetBackupItemActionsV2()
 	f.Expect(err).NotTo(HaveOccurred())
 	b := builder.ForBackup("velero", name).ObjectMeta(builder.WithUID("uid-of-" + name)).Phase(velerov1.BackupPhaseFinalizing).Result()
-	return f.finalizer.FinalizeBackup(f.logger, &velerobackup.Request{Backup: b}, nil, nil, framework.NewBackupItemActionResolverV2(actions), nil, nil)
+	err = f.finalizer.FinalizeBackup(f.logger, &velerobackup.Request{Backup: b}, nil, nil, framework.NewBackupItemActionResolverV2(actions), nil, nil)
+	if err == nil && f.uploadErr == nil {
+		f.finalizer.Release(b.UID, f.logger)
+	}
+	return errors.Join(err, f.uploadErr)
 }
 
 // left returns the names of the snapshot objects in the cluster.
@@ -204,11 +210,14 @@ func TestAMemberOfAGroupLeavesItWhenItIsReleased(t *testing.T) { // 310
 func TestNothingIsReleasedWhenFinalizingFails(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		f := newFinalizing(c, map[string][]*snapshotv1.VolumeSnapshot{"nightly": {bound("a")}})
-		f.look.err = errors.New("the bucket is gone")
-		c.Expect(f.finalize("nightly")).To(MatchError(f.look.err))
+		gone := errors.New("the bucket is gone")
+		f.look.err = gone
+		c.Expect(f.finalize("nightly")).To(MatchError(gone))
+		f.look.err, f.uploadErr = nil, gone
+		c.Expect(f.finalize("nightly")).To(MatchError(gone))
 		c.Expect(c.events.all()).To(BeEmpty())
 
-		f.look.err = nil // the controller tries again
+		f.uploadErr = nil // the controller tries again
 		c.Expect(f.finalize("nightly")).To(Succeed())
 		c.Expect(c.events.all("delete")).To(ConsistOf("delete content-of-a", "delete a"), "once, not for each try")
 	})

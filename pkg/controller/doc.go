@@ -6,8 +6,9 @@
 //
 // BackupReconciler.Reconcile (backup.go) is the flow. prepare.go fills in defaults, policies.go reads resource policies,
 // validate.go refuses what can't be run, execute.go runs the engine, persist.go uploads what came of it, operations.go looks
-// after what goes on after the walk. Everything before and after belongs to Velero's own controllers: the queue makes a Backup
-// ready to start, the operations and finalizer controllers take it to its end, the deletion controller removes it.
+// after what goes on after the walk. FinalizerReconciler (finalizer.go) gives those their end that have nothing more to wait for. The rest
+// belongs to Velero's own controllers: the queue makes a Backup ready to start, the operations controller waits, the deletion controller
+// removes it.
 //
 // Numbers in comments are points of the list of behaviours of Velero's own backup controller that this one keeps.
 package controller

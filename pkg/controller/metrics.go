@@ -130,3 +130,28 @@ func (c *Census) forgetDeletedSchedules(ctx context.Context) {
 	}
 	c.schedules = present
 }
+
+// record counts a backup that was finalized.
+func (r *FinalizerReconciler) record(f *finalization) {
+	schedule, status := scheduleOf(f.backup), f.backup.Status
+	if status.Phase == velerov1.BackupPhaseCompleted {
+		r.deps.Metrics.RegisterBackupSuccess(schedule)
+		r.deps.Metrics.RegisterBackupLastStatus(schedule, metrics.BackupLastStatusSucc)
+	} else {
+		r.deps.Metrics.RegisterBackupPartialFailure(schedule)
+		r.deps.Metrics.RegisterBackupLastStatus(schedule, metrics.BackupLastStatusFailure)
+	}
+	if f.contents != nil {
+		if info, err := f.contents.Stat(); err == nil {
+			r.deps.Metrics.SetBackupTarballSizeBytesGauge(schedule, info.Size())
+		}
+	}
+	if status.StartTimestamp != nil {
+		took := status.CompletionTimestamp.Sub(status.StartTimestamp.Time)
+		r.deps.Metrics.RegisterBackupDuration(schedule, took.Truncate(time.Second).Seconds())
+	}
+	if features.IsEnabled(velerov1.CSIFeatureFlag) {
+		r.deps.Metrics.RegisterCSISnapshotSuccesses(schedule, f.backup.Name, status.CSIVolumeSnapshotsCompleted)
+		r.deps.Metrics.RegisterCSISnapshotFailures(schedule, f.backup.Name, status.CSIVolumeSnapshotsAttempted-status.CSIVolumeSnapshotsCompleted)
+	}
+}

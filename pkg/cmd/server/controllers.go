@@ -146,7 +146,7 @@ func (s *second) readiness() backup.ReadinessDeps {
 	return backup.ReadinessDeps{Source: s.snapshots.tracker, Judge: s.snapshots.judge, Clock: clock.RealClock{}}
 }
 
-// finalizer runs Velero's finalizer with Velero's own second look at the items whose operations have ended.
+// finalizer gives backups their end, after Velero's own second look at the items whose operations have ended.
 func (s *second) finalizer(tracker velerocontroller.BackupTracker) (reconciler, error) {
 	config := s.settings.config
 	backupper, err := velerobackup.NewKubernetesBackupper(
@@ -166,18 +166,17 @@ func (s *second) finalizer(tracker velerocontroller.BackupTracker) (reconciler, 
 		return nil, err
 	}
 	finalizer := backup.NewFinalizer(backupper, s.uncached, s.snapshots.remover)
-	return velerocontroller.NewBackupFinalizerReconciler(
-		s.mgr.GetClient(),
-		s.uncached,
-		clock.RealClock{},
-		finalizer,
-		finalizer.WithNotes(s.plugins),
-		tracker,
-		s.stores,
-		s.log,
-		s.metrics.server,
-		config.ResourceTimeout,
-	), nil
+	return controller.NewFinalizerReconciler(controller.FinalizerDeps{
+		Client:           s.mgr.GetClient(),
+		Looks:            finalizer,
+		Tracker:          tracker,
+		NewPluginManager: finalizer.WithNotes(s.plugins),
+		Stores:           s.stores,
+		Metrics:          s.metrics.server,
+		Log:              s.log,
+		Clock:            clock.RealClock{},
+		ResourceTimeout:  config.ResourceTimeout,
+	}), nil
 }
 
 func (s *second) deletion(tracker velerocontroller.BackupTracker) (reconciler, error) {

@@ -5,8 +5,8 @@
 //
 // The process has two halves. The first is Velero's own server, with the five controllers switched off that have to do
 // with the taking of a backup (its own flag --disable-controllers does that). The second is a controller manager of ours
-// that runs these five: our backup reconciler, and Velero's queue, operations, finalizer and deletion controllers, which
-// share one backup tracker with it. With --csi-snapshot-parallelism=0, and in restore-only mode, there is only the first
+// that runs these five: our backup reconciler and finalizer, and Velero's queue, operations and deletion controllers. They
+// share one backup tracker. With --csi-snapshot-parallelism=0, and in restore-only mode, there is only the first
 // half, with all its controllers.
 //
 // # Map
