@@ -49,6 +49,8 @@ type podBackup struct {
 	// Set by ask. pod is nil when nothing is wanted.
 	pod    *corev1.Pod
 	wanted []string
+	// others has the volumes of claims that don't want to be backed up by their file systems, and nothing else of the pod.
+	others corev1.Pod
 	errs   []error
 
 	// unready is why nothing can be made; set before the pod is frozen.
@@ -130,8 +132,11 @@ func (v *podVolumes) decide(ctx context.Context, p *podBackup) {
 			p.wanted = append(p.wanted, volume.Name)
 			continue
 		}
-		v.tracker.Optout(p.pod, volume.Name)
 		claim := volume.PersistentVolumeClaim
+		if claim != nil {
+			p.others.Namespace, p.others.Name = p.pod.Namespace, p.pod.Name
+			p.others.Spec.Volumes = append(p.others.Spec.Volumes, volume)
+		}
 		if err != nil && (claim == nil || !v.objects.IsUnbound(ctx, p.pod.Namespace, claim.ClaimName)) {
 			p.errs = append(p.errs, fmt.Errorf("deciding how volume %s of pod %s/%s is backed up: %w", volume.Name, p.pod.Namespace, p.pod.Name, err))
 		}
@@ -198,6 +203,14 @@ func (v *podVolumes) make(p *podBackup, log logrus.FieldLogger) {
 		v.ledger.Taken(claim.Spec.VolumeName)
 	}
 	p.backups, p.failures = made.Backups, made.Errs
+}
+
+// visit notes which claims a pod keeps from file-system backups. That is known to the items that are visited after it, and as in stock
+// not to those before, although it may have been decided long ago (167).
+func (v *podVolumes) visit(p *podBackup) {
+	for i := range p.others.Spec.Volumes {
+		v.tracker.Optout(&p.others, p.others.Spec.Volumes[i].Name)
+	}
 }
 
 // optedOut returns the pod whose annotation keeps a claim from being backed up by its file system (167).

@@ -6,6 +6,7 @@ package backup_test
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +15,7 @@ import (
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
 	"github.com/vmware-tanzu/velero/pkg/builder"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -424,4 +426,28 @@ func TestSomebodyElsesFileSystemBackupsDoNotMatter(t *testing.T) {
 // nativeVolume makes a claim's volume one that only a snapshotter plugin can snapshot.
 func nativeVolume(pvc *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume) {
 	*pv = *builder.ForPersistentVolume(pv.Name).ClaimRef("app", pvc.Name).AWSEBSVolumeID("vol-" + pvc.Name).Result()
+}
+
+func TestWhatAPodOptsOutOfIsKnownFromItsVisitOn(t *testing.T) { // 167
+	for name, selected := range map[string]string{"claim first": "data", "pod first": "db"} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, func(c *cluster) {
+				c.backup.Spec.LabelSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"in": "yes"}}
+				c.claim("data", func(pvc *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume) {
+					pv.Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "nas"}}
+					if selected == "data" {
+						pvc.Labels = map[string]string{"in": "yes"}
+					}
+				})
+				db := hooked("db", "data")
+				if selected == "db" {
+					db.Labels = map[string]string{"in": "yes"}
+				}
+				c.add(db)
+				r := c.take()
+				c.Expect(r.files()).To(ContainElements("pods app/db", "persistentvolumeclaims app/data"))
+				c.Expect(strings.Contains(r.skipped(), "podvolume")).To(Equal(selected == "db"), r.skipped())
+			})
+		})
+	}
 }

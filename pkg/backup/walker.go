@@ -129,6 +129,7 @@ func (w *walker) convert(ctx context.Context, item collect.Item, collected *unst
 	w.noteOptOut(item)
 	if item.GroupResource == kuberesource.Pods {
 		pod = w.podVolumes.of(ctx, item)
+		w.podVolumes.visit(pod)
 		errs = append(errs, pod.errs...)
 	}
 	object, err := w.act(ctx, item, collected)
