@@ -46,6 +46,9 @@ func (l *Lab) Run(ctx context.Context, c Case) (stock, ours *Observation, err er
 	}
 	// What is left of a case would be in the next one's backups.
 	defer func() { err = errors.Join(err, w.remove(context.WithoutCancel(ctx))) }()
+	if err := l.startBoth(ctx); err != nil {
+		return nil, nil, err
+	}
 	if err := w.create(ctx, c.World); err != nil {
 		return nil, nil, err
 	}
@@ -56,6 +59,18 @@ func (l *Lab) Run(ctx context.Context, c Case) (stock, ours *Observation, err er
 		return nil, nil, fmt.Errorf("%s: %w", Ours, err)
 	}
 	return stock, ours, nil
+}
+
+// startBoth starts the servers that were never started: what a server makes for itself is in the other one's backups of everything, too.
+func (l *Lab) startBoth(ctx context.Context) error {
+	for _, name := range Engines() {
+		if e := l.engines[name]; e.server == nil {
+			if err := l.ensure(ctx, e, Case{}); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+		}
+	}
+	return nil
 }
 
 // runEngine is the list of steps of one backup.
