@@ -181,8 +181,10 @@ func (c *serverControl) start(ctx context.Context, group *errgroup.Group) error 
 			message: fmt.Sprintf("ready %.1f s after its start, engine %s", now.Sub(begin).Seconds(), spec.Engine),
 		})
 	})
+	// An event's context ends with the events, while a server that it has started goes on; run.stop ends that.
+	life := context.WithoutCancel(ctx)
 	group.Go(func() error {
-		c.follow(ctx, started, start)
+		c.follow(life, started, start)
 		return nil
 	})
 	return nil
