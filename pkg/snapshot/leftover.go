@@ -105,6 +105,8 @@ type sighting struct {
 	vs      *snapshotv1.VolumeSnapshot
 	content *snapshotv1.VolumeSnapshotContent
 	owner   OwnerState
+	// certain: that is the owner of a lone content, by the name of the VolumeSnapshot that it had.
+	certain bool
 	// held: the Taker is taking it, or about to remove it.
 	held bool
 	// followed: its removal is followed to the end.
@@ -202,11 +204,16 @@ func leftByMover(builtIn bool) decision {
 		"Delete it if the data mover has no use for it any more: a restore needs only what was moved"}
 }
 
-// leftoverContent decides about a content whose VolumeSnapshot is gone. Whose it was can't be known for certain any more.
+// leftoverContent decides about a content whose VolumeSnapshot is gone. snapshot-controller makes one that no deletion reaches when a
+// VolumeSnapshot is deleted at the moment at which it begins with it. Whose it was is known for certain only when the name tells.
 func leftoverContent(s sighting) decision {
 	switch {
 	case s.content.DeletionTimestamp != nil:
 		return removing(s, s.content)
+	case s.certain && s.owner == OwnerFailed:
+		return decision{step: finish}
+	case s.certain && s.owner == OwnerEnding:
+		return decision{step: waitFor}
 	case s.owner == OwnerRunning, s.owner == OwnerEnding:
 		return decision{step: leave}
 	default:

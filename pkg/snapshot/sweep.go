@@ -12,7 +12,6 @@ import (
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
-	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 )
@@ -25,13 +24,16 @@ const (
 	againLater = longRemoval
 )
 
-// SweeperDeps is what a Sweeper works with. All but the last two are required.
+// SweeperDeps is what a Sweeper works with. All but Suspects and the last two are required.
 type SweeperDeps struct {
 	Tracker *Tracker
 	// Remover removes; what it removes is followed by the Taker that shares it.
 	Remover *Remover
 	// Owners knows the backups.
 	Owners Owners
+	// Suspects names the failed backups of the installation, and the claims of a namespace by their UIDs. By these it is found out
+	// whose a content was whose VolumeSnapshot is gone. Default: such a content is only named.
+	Suspects func(ctx context.Context, namespace string) (failed []OwnerID, claims []types.UID, err error)
 	// Namespace of the installation: only what was made for its backups is removed.
 	Namespace string
 	// Interval between two sweeps; 0 switches them off.
@@ -141,6 +143,8 @@ type finding struct {
 	sighting
 	decision
 	key types.NamespacedName
+	// id is the owner, if it is known.
+	id OwnerID
 	// trouble is why the owner is unknown.
 	trouble error
 }
@@ -184,7 +188,7 @@ func (s *Sweeper) sweep(ctx context.Context) time.Duration {
 
 // find lists what could be left over.
 func (s *Sweeper) find(ctx context.Context, owners *ownerStates) []*finding {
-	now := s.Clock.Now()
+	now, suspects := s.Clock.Now(), map[string]suspects{}
 	var found []*finding
 	for _, vs := range s.Tracker.allSnapshots() {
 		if !isTaken(vs, s.Namespace) {
@@ -192,7 +196,7 @@ func (s *Sweeper) find(ctx context.Context, owners *ownerStates) []*finding {
 		}
 		key := types.NamespacedName{Namespace: vs.Namespace, Name: vs.Name}
 		owner, err := owners.of(ctx, backupOf(vs))
-		f := &finding{key: key, trouble: err, sighting: sighting{
+		f := &finding{key: key, id: backupOf(vs), trouble: err, sighting: sighting{
 			vs: vs, content: s.Tracker.contentOf(key, vs.UID, vs), owner: owner, now: now,
 		}}
 		f.followed = s.Remover.isFollowed(f.ref())
@@ -204,11 +208,7 @@ func (s *Sweeper) find(ctx context.Context, owners *ownerStates) []*finding {
 		if !isTakenContent(content) || s.Tracker.hasSnapshot(key, content.Spec.VolumeSnapshotRef.UID) {
 			continue
 		}
-		owner := OwnerUnknown
-		if label := content.Labels[velerov1.BackupNameLabel]; label != "" {
-			owner, _ = owners.of(ctx, OwnerID{Label: label}) // unknown is an answer too: it is only named
-		}
-		found = append(found, &finding{key: key, sighting: sighting{content: content, owner: owner, now: now}})
+		found = append(found, s.lone(ctx, content, owners, suspects))
 	}
 	return found
 }
@@ -250,7 +250,7 @@ func (s *Sweeper) finish(ctx context.Context, doomed []*finding) (next time.Dura
 	var asked []*finding
 	var refs []Ref
 	for _, f := range doomed {
-		owner, err := live.of(ctx, backupOf(f.vs))
+		owner, err := live.of(ctx, f.id)
 		if err != nil {
 			s.note(f, kindFailed, err.Error())
 			continue
@@ -260,7 +260,7 @@ func (s *Sweeper) finish(ctx context.Context, doomed []*finding) (next time.Dura
 			next = againLater // the cache will know, too
 			continue
 		}
-		s.Logger.WithFields(logrus.Fields{"backup": f.vs.Labels[velerov1.BackupNameLabel], "namespace": f.key.Namespace, "volumeSnapshot": f.key.Name}).
+		s.Logger.WithFields(logrus.Fields{"backup": f.id.Label, "namespace": f.key.Namespace, "volumeSnapshot": f.key.Name}).
 			Infof("Removing a snapshot that is left over: its Backup is %s", owner)
 		asked, refs = append(asked, f), append(refs, f.ref())
 	}
@@ -318,8 +318,8 @@ func (o *ownerStates) of(ctx context.Context, id OwnerID) (OwnerState, error) {
 	return state, err
 }
 
-// listen wakes the sweep by the tracker's events: for a content that the sidecar has forgotten, and for the end of what was
-// named, so that the gauge tells the truth.
+// listen wakes the sweep by the tracker's events: for a content that the sidecar has forgotten, or that has no VolumeSnapshot, and for the
+// end of what was named, so that the gauge tells the truth.
 func (s *Sweeper) listen() (stop func(), err error) {
 	snapshots, err := s.Tracker.onSnapshot(func(vs *snapshotv1.VolumeSnapshot, deleted bool) {
 		if deleted && s.named.has(types.NamespacedName{Namespace: vs.Namespace, Name: vs.Name}) {
@@ -331,7 +331,7 @@ func (s *Sweeper) listen() (stop func(), err error) {
 	}
 	contents, err := s.Tracker.onContent(func(content *snapshotv1.VolumeSnapshotContent, deleted bool) {
 		forgotten := !deleted && isTakenContent(content) && isForgotten(content) && content.Annotations[annNudge] == ""
-		if forgotten || deleted && s.named.has(refOf(content)) {
+		if forgotten || !deleted && s.isLone(content) || deleted && s.named.has(refOf(content)) {
 			s.Wake()
 		}
 	})

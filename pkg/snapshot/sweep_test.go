@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -33,6 +34,8 @@ type register struct {
 	live  map[types.UID]OwnerState
 	err   error
 	asked int
+	// claims are those of every namespace.
+	claims []types.UID
 }
 
 func (r *register) set(uid types.UID, state OwnerState) {
@@ -64,6 +67,18 @@ func (r *register) Live(ctx context.Context, id OwnerID) (OwnerState, error) {
 	return r.Cached(ctx, id)
 }
 
+// suspects are what the register has as failed, and its claims.
+func (r *register) suspects(context.Context, string) (failed []OwnerID, claims []types.UID, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for uid, state := range r.states {
+		if state == OwnerFailed {
+			failed = append(failed, OwnerID{Label: "b", UID: uid})
+		}
+	}
+	return failed, slices.Clone(r.claims), r.err
+}
+
 // sweepHarness is a Sweeper beside the Taker of a harness.
 type sweepHarness struct {
 	*harness
@@ -84,7 +99,7 @@ func sweeping(t *testing.T, prepare func(*api, *register), test func(*sweepHarne
 		logger.SetOutput(io.Discard)
 		h.log = logtest.NewLocal(logger)
 		h.sweeper = NewSweeper(SweeperDeps{
-			Tracker: h.tracker, Remover: h.taker.Remover(), Owners: backups, Namespace: "velero", Interval: 10 * time.Minute, Logger: logger,
+			Tracker: h.tracker, Remover: h.taker.Remover(), Owners: backups, Suspects: backups.suspects, Namespace: "velero", Interval: 10 * time.Minute, Logger: logger,
 		})
 		h.start()
 		go func() {
@@ -444,6 +459,53 @@ func TestAContentWithoutItsSnapshotIsNamedAndLeftAlone(t *testing.T) {
 			})
 		})
 	}
+}
+
+// lone makes contents as snapshot-controller does when their VolumeSnapshots are deleted at the moment at which it begins with them.
+func lone(a *api, backups *register, count int) {
+	for i, key := range leaveBehind(a, count) {
+		_ = a.changeContent(a.contentOf(key).Name, func(c *snapshotv1.VolumeSnapshotContent) { c.Finalizers = nil })
+		_ = a.delete(snapshotsResource, key.Namespace, key.Name, metav1.DeleteOptions{})
+		backups.mu.Lock()
+		backups.claims = append(backups.claims, requests(count, ofInstallation("velero"))[i].PVCUID)
+		backups.mu.Unlock()
+	}
+}
+
+func TestAContentWithoutItsSnapshotIsRemovedWhenItWasOfAFailedBackup(t *testing.T) {
+	cases := map[string]struct {
+		change func(backups *register)
+		left   int
+	}{
+		"it was":                      {change: func(*register) {}},
+		"the backup has not failed":   {change: func(b *register) { b.set("backup-uid", OwnerFinished) }, left: 3},
+		"only the cache has it so":    {change: func(b *register) { b.live = map[types.UID]OwnerState{"backup-uid": OwnerFinished} }, left: 3},
+		"another backup has failed":   {change: func(b *register) { delete(b.states, "backup-uid"); b.set("other", OwnerFailed) }, left: 3},
+		"two of the claims are gone":  {change: func(b *register) { b.claims = b.claims[:1] }, left: 2},
+		"the claims can't be read":    {change: func(b *register) { b.err = errors.New("no") }, left: 3},
+		"it isn't known who it is of": {change: func(b *register) { b.claims = nil }, left: 3},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			sweeping(t, func(a *api, backups *register) {
+				backups.set("backup-uid", OwnerFailed)
+				lone(a, backups, 3)
+				tc.change(backups)
+			}, func(h *sweepHarness) {
+				h.pass(time.Minute)
+				h.Expect(h.api.count(contentsResource)).To(Equal(tc.left))
+			})
+		})
+	}
+}
+
+func TestAContentThatAppearsWithoutItsSnapshotWakesTheSweep(t *testing.T) {
+	sweeping(t, func(*api, *register) {}, func(h *sweepHarness) {
+		h.backups.set("backup-uid", OwnerFailed)
+		lone(h.api, h.backups, 1)
+		h.pass(2 * wakeDelay)
+		h.Expect(h.api.count(contentsResource)).To(BeZero())
+	})
 }
 
 func TestRemoveOwned(t *testing.T) {

@@ -12,7 +12,9 @@ import (
 	velerocontroller "github.com/vmware-tanzu/velero/pkg/controller"
 	"github.com/vmware-tanzu/velero/pkg/features"
 	"github.com/vmware-tanzu/velero/pkg/label"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
@@ -36,12 +38,12 @@ func checkSweepInterval(interval time.Duration) error {
 
 // sweeping sets up the sweep of snapshots that are left over. It looks at once when a backup has failed.
 func (s *second) sweeping(tracker velerocontroller.BackupTracker) error {
+	backups := &owners{cached: s.mgr.GetClient(), live: s.uncached, namespace: s.factory.Namespace(), running: tracker}
 	sweeper := snapshot.NewSweeper(snapshot.SweeperDeps{
-		Tracker: s.snapshots.tracker,
-		Remover: s.snapshots.remover,
-		Owners: &owners{
-			cached: s.mgr.GetClient(), live: s.uncached, namespace: s.factory.Namespace(), running: tracker,
-		},
+		Tracker:   s.snapshots.tracker,
+		Remover:   s.snapshots.remover,
+		Owners:    backups,
+		Suspects:  backups.Suspects,
 		Namespace: s.factory.Namespace(),
 		Interval:  s.settings.sweepInterval,
 		Clock:     clock.RealClock{},
@@ -140,6 +142,30 @@ func (o *owners) search(ctx context.Context, in crclient.Reader, id snapshot.Own
 		}
 	}
 	return o.gone(id), nil
+}
+
+// Suspects names the failed backups, from the cache, and the claims of a namespace, from the API server.
+func (o *owners) Suspects(ctx context.Context, namespace string) (failed []snapshot.OwnerID, claims []types.UID, err error) {
+	var backups velerov1.BackupList
+	if err := o.cached.List(ctx, &backups, crclient.InNamespace(o.namespace), crclient.UnsafeDisableDeepCopy); err != nil {
+		return nil, nil, fmt.Errorf("listing the backups in %s: %w", o.namespace, err)
+	}
+	for i := range backups.Items {
+		if b := &backups.Items[i]; b.Status.Phase == velerov1.BackupPhaseFailed {
+			failed = append(failed, snapshot.OwnerID{Label: label.GetValidName(b.Name), UID: b.UID})
+		}
+	}
+	if len(failed) == 0 {
+		return nil, nil, nil
+	}
+	var list corev1.PersistentVolumeClaimList
+	if err := o.live.List(ctx, &list, crclient.InNamespace(namespace)); err != nil {
+		return nil, nil, fmt.Errorf("listing the claims in %s: %w", namespace, err)
+	}
+	for i := range list.Items {
+		claims = append(claims, list.Items[i].UID)
+	}
+	return failed, claims, nil
 }
 
 // gone says how a backup stands whose Backup isn't there. One that was deleted while it runs goes on to its end.

@@ -165,3 +165,33 @@ func TestSweepInterval(t *testing.T) {
 		g.Expect(checkSweepInterval(bad)).To(MatchError(And(ContainSubstring(SweepIntervalFlag), ContainSubstring("such as 10m"))))
 	}
 }
+
+func TestSuspects(t *testing.T) {
+	claim := func(namespace, name string) *corev1.PersistentVolumeClaim {
+		return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-of-" + name)}}
+	}
+	scheme := runtime.NewScheme()
+	NewWithT(t).Expect(velerov1.AddToScheme(scheme)).To(Succeed())
+	NewWithT(t).Expect(corev1.AddToScheme(scheme)).To(Succeed())
+	build := func(objects ...crclient.Object) *owners {
+		c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
+		return &owners{cached: c, live: c, namespace: "velero", running: runningNames{}}
+	}
+	t.Run("failed backups and the claims of the namespace", func(t *testing.T) {
+		g := NewWithT(t)
+		failed, claims, err := build(
+			phased("velero", "a", "uid-a", velerov1.BackupPhaseFailed), phased("velero", "b", "uid-b", velerov1.BackupPhaseCompleted),
+			phased("elsewhere", "c", "uid-c", velerov1.BackupPhaseFailed), claim("app", "data"), claim("other", "more"),
+		).Suspects(t.Context(), "app")
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(failed).To(HaveExactElements(snapshot.OwnerID{Label: "a", UID: "uid-a"}))
+		g.Expect(claims).To(HaveExactElements(types.UID("uid-of-data")))
+	})
+	t.Run("no claims are read when no backup has failed", func(t *testing.T) {
+		g := NewWithT(t)
+		failed, claims, err := build(phased("velero", "b", "uid-b", velerov1.BackupPhaseCompleted), claim("app", "data")).Suspects(t.Context(), "app")
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(failed).To(BeEmpty())
+		g.Expect(claims).To(BeEmpty())
+	})
+}
