@@ -28,7 +28,7 @@
 //     rules has the one that the server uses.
 //   - Remover (remover.go, settle.go, follow.go) deletes snapshots and follows the deletion until the objects are gone; erase.go
 //     deletes physical snapshots that have no objects any more.
-//   - Sweeper (sweep.go, named.go) finds what is left over of dead servers and failed backups, and finishes or names it.
+//   - Sweeper (sweep.go, named.go, lone.go) finds what is left over of dead servers and failed backups, and finishes or names it.
 //     leftover (leftover.go) is the pure function that says what may be destroyed.
 //   - Parallelism (parallelism.go) is the value of the --csi-snapshot-parallelism flag; Metrics (metrics.go) show the
 //     load.
