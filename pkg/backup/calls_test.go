@@ -132,6 +132,35 @@ func (c *cluster) withSlowDisks() *hanging {
 	return h
 }
 
+// stopped is a snapshotter whose process was stopped before it was first used.
+type stopped struct {
+	*disks
+	err error
+}
+
+func (s stopped) Init(map[string]string) error { return s.err }
+
+func TestASnapshotterWhoseProcessWasStoppedIsStartedByItsNextCall(t *testing.T) {
+	for err, works := range map[error]bool{
+		status.Error(codes.Canceled, "grpc: the client connection is closing"):           true,
+		status.Error(codes.Unavailable, `connection error: desc = "connection refused"`): true,
+		errors.New("no credentials"): false,
+	} {
+		inCluster(t, func(c *cluster) {
+			d := c.withDisks()
+			c.snapshotters = snapshotters{"aws": stopped{disks: d, err: err}}
+			c.claim("disk", nativeVolume)
+			c.add(pod("db", "disk"))
+			c.take()
+			if works {
+				c.Expect(c.events.all("native")).To(Equal([]string{"native vol-disk"}))
+			} else {
+				c.Expect(c.events.all("native")).To(BeEmpty())
+			}
+		})
+	}
+}
+
 func TestAPodIsThawedWhenAPluginHangsWhileItIsFrozen(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		h := c.withSlowDisks()
@@ -210,7 +239,8 @@ func (d *dying) call(item *unstructured.Unstructured) (*answer, error) {
 	switch {
 	case d.missed > 0 && d.missed < d.away:
 		d.missed++
-		return nil, status.Error(codes.Unavailable, `connection error: desc = "transport: error while dialing: dial unix /tmp/plugin1: connect: connection refused"`)
+		why := []string{"transport: error while dialing: connect: connection refused", "error reading server preface: connection reset by peer"}
+		return nil, status.Errorf(codes.Unavailable, "connection error: desc = %q", why[d.missed%2])
 	case item.GetName() == d.on:
 		d.missed++
 		return nil, status.Error(codes.Unavailable, "error reading from server: EOF")
@@ -241,7 +271,7 @@ func TestAPluginThatStaysAwayFailsItsItemsAfterAWhile(t *testing.T) {
 		c.plugin("example.com/mortal", d.call, "configmaps")
 		begin := time.Now()
 		c.Expect(c.take().files()).To(ConsistOf("namespaces app"))
-		c.Expect(c.errors()).To(ConsistOf(And(HavePrefix("a: "), ContainSubstring("refused")), HavePrefix("b: ")))
+		c.Expect(c.errors()).To(ConsistOf(And(HavePrefix("a: "), ContainSubstring("connection error")), HavePrefix("b: ")))
 		c.Expect(time.Since(begin)).To(BeNumerically("<", 15*time.Second))
 	})
 }

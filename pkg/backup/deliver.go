@@ -43,7 +43,14 @@ func (r *run) deliver(ctx context.Context, do func() error) error {
 // undelivered says whether a call failed because no process was there to connect to. gRPC has no code of its own for that:
 // Unavailable is also what becomes of a call in the middle of which the process dies.
 func undelivered(err error) bool {
-	return status.Code(err) == codes.Unavailable && strings.Contains(strings.ToLower(err.Error()), "error while dialing")
+	answer, ok := status.FromError(err)
+	return ok && answer.Code() == codes.Unavailable && strings.HasPrefix(answer.Message(), "connection error: ")
+}
+
+// closed says whether a call failed because its process was stopped.
+func closed(err error) bool {
+	answer, ok := status.FromError(err)
+	return ok && answer.Code() == codes.Canceled && strings.Contains(answer.Message(), "connection is closing")
 }
 
 // deliveringSnapshotters gives snapshotters whose calls are delivered as deliver says.
@@ -66,6 +73,16 @@ func (d deliveringSnapshotters) GetVolumeSnapshotter(provider string) (vsv1.Volu
 type deliveringSnapshotter struct {
 	vsv1.VolumeSnapshotter
 	deliver func(func() error) error
+}
+
+// Init implements VolumeSnapshotter. It is the one call for which Velero's framework doesn't start a process that has ended; but it
+// remembers the configuration, and uses it when it starts one for the next call.
+func (d deliveringSnapshotter) Init(config map[string]string) error {
+	err := d.VolumeSnapshotter.Init(config)
+	if undelivered(err) || closed(err) {
+		return nil
+	}
+	return err
 }
 
 // GetVolumeID implements VolumeSnapshotter.

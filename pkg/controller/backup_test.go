@@ -95,7 +95,7 @@ func TestLifeOfABackup(t *testing.T) { // 24, 26, 54
 	g.Expect([]int{ended.Status.VolumeSnapshotsAttempted, ended.Status.VolumeSnapshotsCompleted}).To(Equal([]int{2, 1}), "62")
 	g.Expect(ended.Labels).NotTo(HaveKey("changed"))
 	g.Expect(h.tracker.calls).To(Equal([]string{"add velero/b", "post velero/b"}))
-	g.Expect(h.plugins.cleanedUp).To(Equal(1), "58")
+	g.Expect(h.plugins.cleanedUp).To(Equal(2), "58: those that items go through, and the storage location's")
 }
 
 func TestRefusedBackup(t *testing.T) { // 53
@@ -312,7 +312,7 @@ func TestPanicEndsTheBackupAsFailed(t *testing.T) {
 			g.Expect(failed.Status.FailureReason).To(And(ContainSubstring("panic while"), ContainSubstring("boom")))
 			g.Expect(failed.Status.CompletionTimestamp.Time).To(BeTemporally("==", now))
 			g.Expect(h.tracker.calls).To(Equal([]string{"add velero/b", "delete velero/b"}))
-			g.Expect(h.plugins.cleanedUp).To(Equal(1))
+			g.Expect(h.plugins.cleanedUp).To(Equal(2))
 			if c.log {
 				log := string(h.bucket.read(t, "b", "b-logs.gz"))
 				g.Expect(log).To(And(ContainSubstring("Panic while taking the backup: boom"), ContainSubstring("backup_test.go")), "with the stack")

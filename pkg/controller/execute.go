@@ -27,7 +27,9 @@ import (
 // execution is a running backup and what it is made with. It lives for one call of execute.
 type execution struct {
 	*job
-	plugins clientmgmt.Manager
+	// plugins are those that items go through. They are stopped when one of them hangs, so the storage location has its own: Velero
+	// can't open a location through a process that was stopped.
+	plugins, storage clientmgmt.Manager
 	// log writes to the server's log and to the backup's own; counter knows its warnings and errors (55, 56).
 	log     logging.DualModeLogger
 	counter *logging.LogHook
@@ -55,7 +57,8 @@ func (r *BackupReconciler) execute(ctx context.Context, j *job) error {
 			serverLog.WithError(err).Warn("The temporary tarball can't be removed")
 		}
 	}()
-	x.plugins = r.deps.NewPluginManager(x.log)
+	x.plugins, x.storage = r.deps.NewPluginManager(x.log), r.deps.NewPluginManager(x.log)
+	defer x.storage.CleanupClients()
 	defer x.plugins.CleanupClients()
 
 	if err := r.refuseExisting(x); err != nil {
@@ -69,7 +72,7 @@ func (r *BackupReconciler) execute(ctx context.Context, j *job) error {
 
 // refuseExisting makes sure that no backup of that name is overwritten (60).
 func (r *BackupReconciler) refuseExisting(x *execution) error {
-	store, err := r.deps.Stores.Get(x.location, x.plugins, x.log)
+	store, err := r.deps.Stores.Get(x.location, x.storage, x.log)
 	if err != nil {
 		return fmt.Errorf("opening storage location %s: %w", x.location.Name, err)
 	}

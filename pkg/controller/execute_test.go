@@ -137,7 +137,7 @@ func TestExistingBackupIsNotOverwritten(t *testing.T) { // 60
 			g.Expect(h.engine.requests).To(BeEmpty())
 			g.Expect(h.bucket.objects).To(HaveLen(before), "nothing is written")
 			g.Expect(h.tracker.calls).To(Equal([]string{"add velero/b", "delete velero/b"}))
-			g.Expect(h.plugins.cleanedUp).To(Equal(1))
+			g.Expect(h.plugins.cleanedUp).To(Equal(2))
 			if before > 0 {
 				g.Expect(string(h.bucket.objects[metadata])).To(Equal("old"))
 			}

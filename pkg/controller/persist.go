@@ -19,7 +19,7 @@ import (
 // persist uploads the tarball, the log and what is told about the backup. The store is opened anew: credentials may have
 // changed since a long backup began (70).
 func (r *BackupReconciler) persist(x *execution, result *backup.Result) error {
-	store, err := r.deps.Stores.Get(x.location, x.plugins, x.log)
+	store, err := r.deps.Stores.Get(x.location, x.storage, x.log)
 	if err != nil {
 		return fmt.Errorf("opening storage location %s for the upload: %w", x.location.Name, err)
 	}
