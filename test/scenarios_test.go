@@ -40,6 +40,8 @@ var short = []string{
 	"names",
 	"order",
 	"plain-30",
+	"plugins-misbehave",
+	"plugins-workers",
 	"rbac-least-privilege",
 	"rbac-snapshots-forbidden",
 	"rbac-without-watch",
