@@ -13,8 +13,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/velero-clipper/clipper/internal/lab/chaos"
 	"github.com/velero-clipper/clipper/internal/lab/toolchain"
@@ -57,6 +59,7 @@ var _ = Describe("chaos", Ordered, ContinueOnFailure, func() {
 		report.Seed = uint64(time.Now().Unix()) % 1_000_000
 	}
 	labs := &chaosLabs{}
+	BeforeAll(func() { ctrllog.SetLogger(logr.Discard()) })
 	AfterAll(func() {
 		labs.stop()
 		AddReportEntry("results", ReportEntryVisibilityAlways, report.String())

@@ -7,4 +7,6 @@
 //	go test ./test/... -args -suite=short   what continuous integration runs
 //	go test ./test/... -args -suite=full    everything
 //	go test ./test -args -suite=parity      the same backups with Velero's engine and ours; see test/parity/README.md
+//	go test ./test -args -suite=chaos       things are killed while backups run; see test/README.md
+//	go test ./test -args -suite=leaks       what a server holds after fifty backups
 package test

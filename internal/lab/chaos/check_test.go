@@ -107,8 +107,8 @@ func TestStoreLog(t *testing.T) {
 	}
 	s.view(func(seen *seen) {
 		g.Expect(seen.files).To(Equal([]string{logFile, metadataFile}))
-		g.Expect(uploaded(1, metadataFile)(seen)).To(BeTrue())
-		g.Expect(uploaded(1, contentsFile)(seen)).To(BeFalse())
+		g.Expect(uploaded(metadataFile)(seen)).To(BeTrue())
+		g.Expect(uploaded(contentsFile)(seen)).To(BeFalse())
 	})
 }
 

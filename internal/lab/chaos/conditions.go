@@ -10,6 +10,8 @@ import (
 	"time"
 
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
+
+	"github.com/velero-clipper/clipper/internal/lab/kubelet"
 )
 
 // momentLimit bounds the wait for the moment of a point.
@@ -51,16 +53,10 @@ func reached(n int, phase velerov1.BackupPhase) condition {
 	return func(s *seen) bool { return len(s.phases[phase]) >= n }
 }
 
-// running: so many runs of a hook have begun.
-func running(n int, command string) condition {
+// running: a run of a hook has begun.
+func running(command string) condition {
 	return func(s *seen) bool {
-		count := 0
-		for _, call := range s.execs {
-			if call.Command[0] == command {
-				count++
-			}
-		}
-		return count >= n
+		return slices.ContainsFunc(s.execs, func(call kubelet.ExecCall) bool { return call.Command[0] == command })
 	}
 }
 
@@ -88,19 +84,13 @@ func cut(n int) condition     { return func(s *seen) bool { return len(s.cut) >=
 // removing: the deletion of so many VolumeSnapshots was asked for.
 func removing(n int) condition { return func(s *seen) bool { return len(s.deleting) >= n } }
 
-// uploaded: a file of a backup was written so many times, over all backups. Names end in that of the file.
-func uploaded(n int, file string) condition {
-	return func(s *seen) bool {
-		return countOf(s.files, func(name string) bool { return file == "" || name == file }) >= n
-	}
+// uploaded: a file of a backup was written. Names are without that of the backup.
+func uploaded(file string) condition {
+	return func(s *seen) bool { return slices.Contains(s.files, file) }
 }
 
-func countOf[T any](list []T, holds func(T) bool) int {
-	return len(slices.DeleteFunc(slices.Clone(list), func(one T) bool { return !holds(one) }))
-}
-
-// processes: the server was started so many times since the point began.
-func processes(n int) condition { return func(s *seen) bool { return s.starts >= n } }
+// started: the server was started since the point began.
+func started(s *seen) bool { return s.starts > 0 }
 
 // whileFrozen adds that a pod is frozen.
 func whileFrozen(holds condition) condition {

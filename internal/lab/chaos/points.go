@@ -62,13 +62,13 @@ func serverPoints() []Point {
 		{Name: "kill: one in progress", when: reached(1, velerov1.BackupPhaseInProgress), harm: killServer, Short: true},
 		{Name: "kill: both in progress", when: reached(2, velerov1.BackupPhaseInProgress), harm: killServer},
 		{Name: "kill: freeze recorded", when: recorded, harm: killServer, Short: true},
-		{Name: "kill: first pre hook runs", when: running(1, freezeCommand), harm: killServer, Short: true},
+		{Name: "kill: first pre hook runs", when: running(freezeCommand), harm: killServer, Short: true},
 		{Name: "kill: first pre hook ran", when: ran(1, freezeCommand), harm: killServer},
 		{Name: "kill: two pods frozen", when: frozenPods(2), harm: killServer},
 		{Name: "kill: VolumeSnapshot of a frozen pod", when: whileFrozen(created(1)), harm: killServer, Short: true},
 		{Name: "kill: driver called for a frozen pod", when: whileFrozen(called(1)), harm: killServer},
 		{Name: "kill: first cut", when: cut(1), harm: killServer, Short: true},
-		{Name: "kill: first post hook runs", when: running(1, thawCommand), harm: killServer},
+		{Name: "kill: first post hook runs", when: running(thawCommand), harm: killServer},
 		{Name: "kill: first pod thawed", when: ran(1, thawCommand), harm: killServer, Short: true},
 		{Name: "kill: half of the pods thawed", when: ran(hooked/2, thawCommand), harm: killServer},
 		{Name: "kill: all pods thawed", when: ran(hooked, thawCommand), harm: killServer},
@@ -77,10 +77,10 @@ func serverPoints() []Point {
 		{Name: "kill: half of all VolumeSnapshots", when: created(all / 2), harm: killServer, Short: true},
 		{Name: "kill: half of all cuts", when: cut(all / 2), harm: killServer},
 		{Name: "kill: all cut", when: cut(all), harm: killServer},
-		{Name: "kill: log uploaded", when: uploaded(1, logFile), harm: killServer},
-		{Name: "kill: metadata uploaded", when: uploaded(1, metadataFile), harm: killServer, Short: true},
-		{Name: "kill: contents uploaded", when: uploaded(1, contentsFile), harm: killServer},
-		{Name: "kill: results uploaded", when: uploaded(1, resultsFile), harm: killServer},
+		{Name: "kill: log uploaded", when: uploaded(logFile), harm: killServer},
+		{Name: "kill: metadata uploaded", when: uploaded(metadataFile), harm: killServer, Short: true},
+		{Name: "kill: contents uploaded", when: uploaded(contentsFile), harm: killServer},
+		{Name: "kill: results uploaded", when: uploaded(resultsFile), harm: killServer},
 		{Name: "kill: waiting for operations", when: reached(1, velerov1.BackupPhaseWaitingForPluginOperations), harm: killServer},
 		{Name: "kill: finalizing", when: reached(1, velerov1.BackupPhaseFinalizing), harm: killServer, Short: true},
 		{Name: "kill: 200 ms into finalizing", when: reached(1, velerov1.BackupPhaseFinalizing), after: 200 * time.Millisecond, harm: killServer},
@@ -92,10 +92,10 @@ func serverPoints() []Point {
 func recoveryPoints() []Point {
 	frozen := frozenPods(2)
 	return []Point{
-		{Name: "kill: frozen, again 200 ms after start", when: frozen, harm: killTwice(processes(1), 200*time.Millisecond)},
-		{Name: "kill: frozen, again 500 ms after start", when: frozen, harm: killTwice(processes(1), 500*time.Millisecond), Short: true},
-		{Name: "kill: frozen, again 1.5 s after start", when: frozen, harm: killTwice(processes(1), 1500*time.Millisecond)},
-		{Name: "kill: frozen, again while it thaws", when: frozen, harm: killTwice(running(1, thawCommand), 0), Short: true},
+		{Name: "kill: frozen, again 200 ms after start", when: frozen, harm: killTwice(started, 200*time.Millisecond)},
+		{Name: "kill: frozen, again 500 ms after start", when: frozen, harm: killTwice(started, 500*time.Millisecond), Short: true},
+		{Name: "kill: frozen, again 1.5 s after start", when: frozen, harm: killTwice(started, 1500*time.Millisecond)},
+		{Name: "kill: frozen, again while it thaws", when: frozen, harm: killTwice(running(thawCommand), 0), Short: true},
 		{Name: "kill: frozen, again when one is thawed", when: frozen, harm: killTwice(ran(1, thawCommand), 0)},
 		{Name: "kill: half cut, again while it removes", when: cut(all / 2), harm: killTwice(removing(1), 0), Short: true},
 		{Name: "kill: half cut, again when half is removed", when: cut(all / 2), harm: killTwice(removing(all/4), 0)},
@@ -108,12 +108,12 @@ func termPoints() []Point {
 	return []Point{
 		{Name: "term: frozen", when: frozenPods(1), harm: termServer, once: true, Short: true},
 		{Name: "term: half cut", when: cut(all / 2), harm: termServer, once: true},
-		{Name: "term: metadata uploaded", when: uploaded(1, metadataFile), harm: termServer, once: true},
+		{Name: "term: metadata uploaded", when: uploaded(metadataFile), harm: termServer, once: true},
 		{Name: "term: finalizing", when: reached(1, velerov1.BackupPhaseFinalizing), harm: termServer, once: true},
 		{Name: "term: frozen, twice", when: frozenPods(1), harm: termTwice(100 * time.Millisecond)},
 		{Name: "term: frozen, kill after 100 ms", when: frozenPods(2), harm: termKill(100 * time.Millisecond)},
 		{Name: "term: half cut, kill after 500 ms", when: cut(all / 2), harm: termKill(500 * time.Millisecond)},
-		{Name: "term: of the server that recovers", when: frozenPods(2), harm: killThenTerm(running(1, thawCommand))},
+		{Name: "term: of the server that recovers", when: frozenPods(2), harm: killThenTerm(running(thawCommand))},
 	}
 }
 
@@ -147,7 +147,7 @@ func apiPoints() []Point {
 			apiproxy.Fault{Answer: 500, For: 6 * time.Second, Resources: []string{"pods/exec"}})},
 		{Name: "API 500: ConfigMaps, in progress", when: reached(1, velerov1.BackupPhaseInProgress), harm: api(
 			apiproxy.Fault{Answer: 500, For: 6 * time.Second, Resources: []string{"configmaps"}})},
-		{Name: "API 503: status at the end", when: uploaded(1, resultsFile), harm: api(for6s(503))},
+		{Name: "API 503: status at the end", when: uploaded(resultsFile), harm: api(for6s(503))},
 		{Name: "API slow: in progress", when: reached(1, velerov1.BackupPhaseInProgress), harm: api(
 			apiproxy.Fault{Slow: 500 * time.Millisecond, For: 10 * time.Second})},
 		{Name: "watches cut: frozen and on", when: frozenPods(1), harm: cutWatches(6, time.Second, false), once: true},
@@ -171,7 +171,7 @@ func storePoints() []Point {
 	finalizing := reached(1, velerov1.BackupPhaseFinalizing)
 	return []Point{
 		{Name: "store: refuses writes at upload", when: cut(all - 1), harm: storeAway(objectstore.FailWrites, 15*time.Second), once: true, Short: true},
-		{Name: "store: refuses all after the metadata", when: uploaded(1, metadataFile), harm: storeAway(objectstore.FailAll, 10*time.Second), once: true},
+		{Name: "store: refuses all after the metadata", when: uploaded(metadataFile), harm: storeAway(objectstore.FailAll, 10*time.Second), once: true},
 		{Name: "store: refuses writes at finalizing", when: finalizing, harm: storeAway(objectstore.FailWrites, 15*time.Second), once: true, Short: true},
 		{Name: "store: refuses all at finalizing", when: finalizing, harm: storeAway(objectstore.FailAll, 10*time.Second), once: true},
 		{Name: "store: refuses at finalizing, kill", when: finalizing, harm: storeAwayAndKill(objectstore.FailWrites, 3*time.Second)},
@@ -192,7 +192,7 @@ func RandomPoint(seed uint64) Point {
 		point.Name, point.harm = fmt.Sprintf("random kill at %s", at), killServer
 	case kind < 9:
 		again := time.Duration(random.Int64N(int64(5 * time.Second))).Round(time.Millisecond)
-		point.Name, point.harm = fmt.Sprintf("random kill at %s, again %s after the start", at, again), killTwice(processes(1), again)
+		point.Name, point.harm = fmt.Sprintf("random kill at %s, again %s after the start", at, again), killTwice(started, again)
 	default:
 		point.Name, point.harm = fmt.Sprintf("random term at %s", at), termServer
 	}

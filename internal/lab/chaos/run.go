@@ -15,7 +15,6 @@ import (
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
 	velerobackup "github.com/vmware-tanzu/velero/pkg/backup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -230,7 +229,7 @@ func (l *Lab) deleteBackup(ctx context.Context, name string) error {
 	if err != nil {
 		return fmt.Errorf("reading backup %s to delete it: %w", name, client.IgnoreNotFound(err))
 	}
-	request := velerobackup.NewDeleteBackupRequest(name, string(types.UID(backup.UID)))
+	request := velerobackup.NewDeleteBackupRequest(name, string(backup.UID))
 	request.Namespace = cluster.VeleroNamespace
 	if err := l.cluster.Client().Create(ctx, request); err != nil {
 		return fmt.Errorf("asking for the deletion of backup %s: %w", name, err)
