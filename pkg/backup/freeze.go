@@ -6,6 +6,7 @@ package backup
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sync/errgroup"
@@ -96,9 +97,26 @@ func (f *freeze) thaw() {
 	f.thawPods()
 }
 
+// headStart is how long a pod's thaw may take before that of the next one is begun beside it.
+const headStart = time.Second
+
+// thawPods thaws in order. A pod that can't be reached, whose thaw is tried for minutes, doesn't keep the others frozen.
 func (f *freeze) thawPods() {
+	var group errgroup.Group
 	for _, pod := range f.pods {
-		// What went wrong has been logged; the pod's item is backed up all the same (219).
-		_ = f.run.runner.Thaw(f.ctx, f.log, pod.Object())
+		done := make(chan struct{})
+		group.Go(func() error {
+			defer close(done)
+			// What went wrong has been logged; the pod's item is backed up all the same (219).
+			_ = f.run.runner.Thaw(f.ctx, f.log, pod.Object())
+			return nil
+		})
+		timer := f.run.deps.Clock.NewTimer(headStart)
+		select {
+		case <-done:
+		case <-timer.C():
+		}
+		timer.Stop()
 	}
+	_ = group.Wait() // none of them returns an error
 }

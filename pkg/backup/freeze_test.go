@@ -126,6 +126,28 @@ func TestALimitThatPassesWhilePodsAreBeingFrozen(t *testing.T) {
 	})
 }
 
+func TestAPodThatCannotBeReachedDoesNotKeepOthersFrozen(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		c.claims("shared")
+		c.add(hooked("db-1", "shared"), hooked("db-2", "shared"), hooked("db-3", "shared"))
+		c.executor.answer = func(command, pod string) error {
+			if command == "thaw" && pod == "db-1" {
+				<-time.After(2 * time.Minute)
+			}
+			return nil
+		}
+		r := c.take()
+		c.Expect(c.events.all("thaw")).To(Equal([]string{"thaw app/db-1", "thaw app/db-2", "thaw app/db-3"}), "in order")
+		for _, w := range r.result.FreezeWindows {
+			if w.Pod == "db-1" {
+				c.Expect(w.End.Sub(w.Start)).To(Equal(2 * time.Minute))
+			} else {
+				c.Expect(w.End.Sub(w.Start)).To(BeNumerically("<=", time.Second))
+			}
+		}
+	})
+}
+
 func TestSnapshotsThatWereNotMadeInTheFreezeWindow(t *testing.T) {
 	const tolerance = 5 * time.Second
 	for name, test := range map[string]struct {
@@ -135,6 +157,7 @@ func TestSnapshotsThatWereNotMadeInTheFreezeWindow(t *testing.T) {
 	}{
 		"inside":                       {made: ptr.To(5 * time.Second), tolerance: tolerance},
 		"not told":                     {tolerance: tolerance},
+		"told as the year 1970":        {made: ptr.To(-time.Since(time.Unix(0, 0))), tolerance: tolerance},
 		"a little early":               {made: ptr.To(-tolerance), tolerance: tolerance},
 		"a little late":                {made: ptr.To(10*time.Second + tolerance), tolerance: tolerance},
 		"too early":                    {made: ptr.To(-tolerance - 1), tolerance: tolerance, fails: true},

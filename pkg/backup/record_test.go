@@ -51,7 +51,9 @@ func TestFrozenPodsAreRecorded(t *testing.T) {
 	}{
 		"all well": {},
 		"the freeze hook fails": {
-			prepare: func(c *cluster) { c.executor.answer = onCommand("freeze", func() error { return errors.New("exit code 1") }) },
+			prepare: func(c *cluster) {
+				c.executor.answer = onCommand("freeze", func() error { return errors.New("exit code 1") })
+			},
 		},
 		"the taker panics": {prepare: func(c *cluster) { c.taker.panics = true }},
 		"the backup is cancelled": {

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/velero-clipper/clipper/pkg/backup/collect"
 	"github.com/velero-clipper/clipper/pkg/backup/itemblock"
@@ -58,7 +59,7 @@ func (r *run) checkWindow(ctx context.Context, item collect.Item, w hook.Window)
 }
 
 // outside gives a claim's snapshot up when it says that it was made outside of a freeze window, and returns why. Snapshots whose
-// driver doesn't tell when they were made pass.
+// driver doesn't tell when they were made, for which external-snapshotter writes the year 1970, pass.
 func (c *claims) outside(name types.NamespacedName, w hook.Window, tolerance time.Duration) (snapshot.Ref, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,7 +68,7 @@ func (c *claims) outside(name types.NamespacedName, w hook.Window, tolerance tim
 		return snapshot.Ref{}, nil
 	}
 	outcome := claim.snapshot.Outcome()
-	if outcome.Phase != snapshot.Cut || outcome.Content == nil || outcome.Content.Status == nil || outcome.Content.Status.CreationTime == nil {
+	if outcome.Phase != snapshot.Cut || outcome.Content == nil || outcome.Content.Status == nil || ptr.Deref(outcome.Content.Status.CreationTime, 0) <= 0 {
 		return snapshot.Ref{}, nil
 	}
 	made := time.Unix(0, *outcome.Content.Status.CreationTime)

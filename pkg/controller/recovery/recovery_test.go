@@ -507,3 +507,21 @@ func TestAnEntryThatCannotBeReadIsTold(t *testing.T) {
 	h.Expect(h.records()).To(HaveLen(1))
 	h.Expect(h.get("nightly").Status.FailureReason).To(ContainSubstring("entries of frozen pods that can't be read: 1"))
 }
+
+func TestAHookThatCannotBeReachedDoesNotKeepTheNextFromRunning(t *testing.T) {
+	h := setup(t)
+	h.executor.answer = func(c hook.Command) error {
+		if c.Argv[0] == "thaw" {
+			return &hook.NotRunError{Err: errors.New("container sidecar isn't running")}
+		}
+		return nil
+	}
+	h.frozen(h.backup("nightly", dead, velerov1.BackupPhaseInProgress), "a")
+	h.atStart()
+	h.Expect(h.executor.all()).To(Equal([]string{"a resume"}))
+
+	h.executor.answer = nil
+	h.atStart()
+	h.Expect(h.executor.all()).To(Equal([]string{"a resume", "a thaw"}), "what has run isn't run again")
+	h.Expect(h.records()).To(BeEmpty())
+}

@@ -66,21 +66,26 @@ func (r *Recovery) thaw(ctx context.Context, c *aCase, pod *freezerecord.Pod) (t
 	}
 	log := c.log.WithField("namespace", pod.Namespace).WithField("pod", pod.Pod)
 	var note string
-	for ran, command := range pod.Commands() {
+	var owing []error
+	var places []int
+	for place, command := range pod.Commands() {
 		err := r.run(ctx, c, command)
 		var notRun *hook.NotRunError
 		switch {
 		case errors.As(err, &notRun) && notRun.PodGone:
 			note = goneNote
-		case hook.Owed(err):
-			if noting := c.record.Reduce(ctx, pod, ran); noting != nil {
-				log.WithError(noting).Warn("A part of the thaw will be done twice")
-			}
-			return owed, err.Error()
+		case hook.Owed(err): // the next may be the one that matters
+			owing, places = append(owing, err), append(places, place)
 		case err != nil:
 			log.WithError(err).Error("A hook that thaws the pod failed")
 			note = err.Error()
 		}
+	}
+	if len(owing) > 0 && note != goneNote {
+		if err := c.record.Reduce(ctx, pod, places); err != nil {
+			log.WithError(err).Warn("A part of the thaw will be done twice")
+		}
+		return owed, errors.Join(owing...).Error()
 	}
 	if err := c.record.Settle(ctx, pod, r.deps.Clock.Now(), note); err != nil {
 		log.WithError(err).Warn("The pod is thawed, but that couldn't be noted; it may be thawed twice")

@@ -79,12 +79,18 @@ func setEntries(ctx context.Context, c client.Client, part types.NamespacedName,
 	return c.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch))
 }
 
-// remove takes a ConfigMap away with its finalizer. One that is gone is removed.
-func remove(ctx context.Context, c client.Client, part types.NamespacedName) error {
+// remove takes a ConfigMap away with its finalizer. One that is gone is removed. refuse, if not nil, has a last look at it; what changes
+// after that look isn't removed either.
+func remove(ctx context.Context, c client.Client, part types.NamespacedName, refuse func(*corev1.ConfigMap) error) error {
 	return insist(ctx, func(ctx context.Context) error {
 		object := new(corev1.ConfigMap)
 		if err := c.Get(ctx, part, object); err != nil {
 			return client.IgnoreNotFound(err)
+		}
+		if refuse != nil {
+			if err := refuse(object); err != nil {
+				return err
+			}
 		}
 		before := object.DeepCopy()
 		object.Finalizers = without(object.Finalizers, Finalizer)
@@ -94,7 +100,7 @@ func remove(ctx context.Context, c client.Client, part types.NamespacedName) err
 				return client.IgnoreNotFound(err)
 			}
 		}
-		return client.IgnoreNotFound(c.Delete(ctx, object, client.Preconditions{UID: &object.UID}))
+		return client.IgnoreNotFound(c.Delete(ctx, object, client.Preconditions{UID: &object.UID, ResourceVersion: &object.ResourceVersion}))
 	})
 }
 

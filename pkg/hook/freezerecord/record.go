@@ -91,7 +91,7 @@ func (r *Record) Close(ctx context.Context, log logrus.FieldLogger) {
 		if !r.parts.isEmpty(part) {
 			continue
 		}
-		if err := remove(ctx, r.store.Client, r.name(part)); err != nil {
+		if err := remove(ctx, r.store.Client, r.name(part), nil); err != nil {
 			log.WithError(err).Infof("ConfigMap %s, which records frozen pods and names none any more, couldn't be removed; that is tried again later", r.name(part))
 		}
 	}
@@ -137,7 +137,9 @@ func (r *Record) put(ctx context.Context, key string, e Entry) error {
 	}
 	err = insist(ctx, func(ctx context.Context) error { return r.save(ctx, part, key, text) })
 	if err != nil {
-		r.doubtful[key] = part
+		if _, known := r.entries[key]; !known { // else what stands in the cluster is of a pod that is frozen
+			r.doubtful[key] = part
+		}
 		return fmt.Errorf("writing the entry of pod %s to ConfigMap %s: %w", e, r.name(part), err)
 	}
 	delete(r.doubtful, key)

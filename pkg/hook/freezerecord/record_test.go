@@ -331,7 +331,7 @@ func TestARecordThatSomebodyDeletedIsMadeAgain(t *testing.T) {
 	h := setup(t)
 	ctx := t.Context()
 	h.Expect(h.record.Frozen(ctx, pod("a"), thawBy("thaw"))).To(Succeed())
-	h.Expect(remove(ctx, h.client, types.NamespacedName{Namespace: "velero", Name: "velero-frozen-b-uid"})).To(Succeed())
+	h.Expect(remove(ctx, h.client, types.NamespacedName{Namespace: "velero", Name: "velero-frozen-b-uid"}, nil)).To(Succeed())
 	h.Expect(h.record.Frozen(ctx, pod("b"), thawBy("thaw"))).To(Succeed())
 	h.Expect(h.configMaps()).To(ConsistOf(HaveField("Data", And(HaveLen(2), HaveKey("app_a")))))
 }
@@ -370,7 +370,7 @@ func TestARecovery(t *testing.T) {
 	record := list()
 	h.Expect(record.IsSettled()).To(BeFalse())
 	h.Expect(record.Settle(ctx, record.Pods[0], noon.Add(time.Hour), "")).To(Succeed())
-	h.Expect(record.Reduce(ctx, record.Pods[1], 1)).To(Succeed())
+	h.Expect(record.Reduce(ctx, record.Pods[1], []int{1})).To(Succeed())
 
 	again := list() // by the next server, when this one is killed meanwhile
 	h.Expect(again.IsSettled()).To(BeFalse())
@@ -397,4 +397,31 @@ func TestAnEntryThatNobodyUnderstandsIsNamed(t *testing.T) {
 	h.Expect(found[0].Unreadable).To(ConsistOf(MatchError(ContainSubstring("key app_b of ConfigMap velero/velero-frozen-b-uid"))))
 	h.Expect(found[0].Settle(ctx, found[0].Pods[0], noon, "")).To(Succeed())
 	h.Expect(found[0].IsSettled()).To(BeFalse())
+}
+
+func TestAnEntryWhoseThawIsOwedStays(t *testing.T) {
+	h := setup(t)
+	hooks := thawBy("thaw", "resume")
+	h.Expect(h.record.Frozen(t.Context(), pod("db"), hooks)).To(Succeed())
+	h.faulty.errs = []error{apierrors.NewForbidden(schema.GroupResource{}, "x", nil)}
+	h.Expect(h.record.Thawed(t.Context(), pod("db"), hooks[:1])).NotTo(Succeed(), "it can't be noted that the second has run")
+	h.record.Close(t.Context(), h.log)
+	stored, err := h.store.List(t.Context())
+	h.Expect(err).NotTo(HaveOccurred())
+	h.Expect(stored).To(HaveLen(1))
+	h.Expect(stored[0].Pods).To(HaveLen(1), "the pod is frozen")
+	h.Expect(stored[0].Pods[0].Thaw).To(HaveLen(2), "both are run again")
+}
+
+func TestARecordThatHasANewEntryIsNotDeleted(t *testing.T) {
+	h := setup(t)
+	h.Expect(h.record.Frozen(t.Context(), pod("a"), thawBy("thaw"))).To(Succeed())
+	stored, err := h.store.List(t.Context())
+	h.Expect(err).NotTo(HaveOccurred())
+	h.Expect(stored[0].Settle(t.Context(), stored[0].Pods[0], noon, "")).To(Succeed())
+	h.Expect(h.record.Frozen(t.Context(), pod("b"), thawBy("thaw"))).To(Succeed(), "by the backup when it is run again")
+	h.Expect(stored[0].Delete(t.Context())).To(MatchError(ContainSubstring("app/b, which has still to be thawed")))
+	again, err := h.store.List(t.Context())
+	h.Expect(err).NotTo(HaveOccurred())
+	h.Expect(again[0].Pods).To(HaveLen(2))
 }

@@ -62,13 +62,16 @@ func (s *Stored) Settle(ctx context.Context, pod *Pod, now time.Time, outcome st
 	return s.replace(ctx, pod, settled)
 }
 
-// Reduce notes that the first commands of a pod's thaw have run.
-func (s *Stored) Reduce(ctx context.Context, pod *Pod, ran int) error {
-	if ran == 0 {
+// Reduce notes that only some commands of a pod's thaw, by their places in it, have still to run.
+func (s *Stored) Reduce(ctx context.Context, pod *Pod, owed []int) error {
+	if len(owed) == len(pod.Thaw) {
 		return nil
 	}
 	rest := pod.Entry
-	rest.Thaw = rest.Thaw[ran:]
+	rest.Thaw = nil
+	for _, i := range owed {
+		rest.Thaw = append(rest.Thaw, pod.Thaw[i])
+	}
 	return s.replace(ctx, pod, rest)
 }
 
@@ -92,13 +95,23 @@ func (s *Stored) IsSettled() bool {
 	return len(s.Unreadable) == 0 && !slices.ContainsFunc(s.Pods, func(p *Pod) bool { return p.ThawedAt == nil })
 }
 
-// Delete removes the record with all its entries.
+// Delete removes the record with all its entries. When there are others by now it stays: the backup is run again, and has frozen a pod.
 func (s *Stored) Delete(ctx context.Context) error {
 	var errs []error
 	for _, part := range s.parts {
-		if err := remove(ctx, s.store.Client, part); err != nil {
+		if err := remove(ctx, s.store.Client, part, s.refuseUnknown); err != nil {
 			errs = append(errs, fmt.Errorf("removing ConfigMap %s: %w", part, err))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// refuseUnknown keeps a ConfigMap with an entry that isn't settled, or that came after the record was read.
+func (s *Stored) refuseUnknown(part *corev1.ConfigMap) error {
+	for key, text := range part.Data {
+		if entry, err := parseEntry(text); err == nil && entry.ThawedAt == nil {
+			return fmt.Errorf("key %s is of pod %s, which has still to be thawed", key, entry)
+		}
+	}
+	return nil
 }
