@@ -18,7 +18,6 @@ import (
 	"github.com/vmware-tanzu/velero/pkg/persistence"
 	"github.com/vmware-tanzu/velero/pkg/plugin/clientmgmt"
 	"github.com/vmware-tanzu/velero/pkg/util/encode"
-	"github.com/vmware-tanzu/velero/pkg/util/kube"
 	"github.com/vmware-tanzu/velero/pkg/util/logging"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -170,17 +169,9 @@ func (r *BackupReconciler) Reconcile(ctx context.Context, request ctrl.Request) 
 	// Before the patch: the queue looks at the tracker when it sees the change, and the finalizer may be done with the backup
 	// before this goroutine goes on.
 	r.track(job.backup)
-	if err := kube.PatchResourceWithRetries(r.opts.ResourceTimeout, started, job.backup, r.deps.Client, worthRepeating); err != nil {
-		log.WithError(err).Errorf("The Backup's status can't be changed from %s to %s", started.Status.Phase, job.backup.Status.Phase)
-		if apierrors.IsNotFound(err) { // nobody takes it to its end, and a later one of its name must not wait for that
-			r.deps.Tracker.Delete(request.Namespace, request.Name)
-		}
-	}
+	r.finish(ctx, started, job.backup, log)
 	return ctrl.Result{}, nil
 }
-
-// worthRepeating is false when the Backup was deleted meanwhile: repeating would only keep the next one waiting (76).
-func worthRepeating(err error) bool { return !apierrors.IsNotFound(err) }
 
 // ignoreDeleted returns nil for the error of a Backup that is gone. It tells the tracker: one that went while it was ready to
 // start would be counted as running for ever, and keep the others waiting in the queue (14, 22).

@@ -4,6 +4,7 @@
 package controller
 
 import (
+	"errors"
 	"io"
 	"testing"
 
@@ -32,4 +33,79 @@ func TestTheServerIsNamedWhileTheBackupRuns(t *testing.T) {
 	h.bucket.decode(t, "b1", "velero-backup.json", uploaded)
 	g.Expect(uploaded.Name).To(Equal("b1"))
 	g.Expect(uploaded.Annotations).NotTo(HaveKey(freezerecord.AnnServer))
+}
+
+// Another server took this one for dead. Its snapshots are removed, so a phase that says otherwise must not be written over.
+func TestABackupThatAnotherServerHasTakenKeepsWhatThatWrote(t *testing.T) {
+	const us, other = "velero-0_ab12", "velero-1_cd34"
+	for name, test := range map[string]struct {
+		phase  velerov1.BackupPhase
+		server string
+		change func(*velerov1.Backup)
+		after  string
+	}{
+		"marked by its recovery":         {phase: velerov1.BackupPhaseFailed},
+		"marked by Velero's own start":   {phase: velerov1.BackupPhaseFailed, server: us},
+		"back in the queue":              {phase: velerov1.BackupPhaseNew},
+		"run again by the other":         {phase: velerov1.BackupPhaseInProgress, server: other, after: other},
+		"deleted and made a second time": {phase: velerov1.BackupPhaseInProgress, change: func(b *velerov1.Backup) { b.UID = "second" }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			h := newHarness(t, with(ready("b1")), func(s *setup) { s.options.Server = us })
+			h.engine.run = func(backup.Request, io.Writer) (*backup.Result, error) {
+				b := h.get(t, "b1")
+				b.Status.Phase, b.Status.FailureReason = test.phase, "theirs"
+				delete(b.Annotations, freezerecord.AnnServer)
+				if test.server != "" {
+					b.Annotations = map[string]string{freezerecord.AnnServer: test.server}
+				}
+				if test.change == nil {
+					g.Expect(h.client.Update(t.Context(), b)).To(Succeed())
+					return &backup.Result{}, nil
+				}
+				g.Expect(h.client.Delete(t.Context(), b)).To(Succeed())
+				test.change(b)
+				b.ResourceVersion = ""
+				g.Expect(h.client.Create(t.Context(), b)).To(Succeed())
+				return &backup.Result{}, nil
+			}
+			after := h.reconcile(t, "b1")
+			g.Expect(after.Status.Phase).To(Equal(test.phase))
+			g.Expect(after.Status.FailureReason).To(Equal("theirs"))
+			g.Expect(after.Annotations[freezerecord.AnnServer]).To(Equal(test.after))
+			g.Expect(h.log.LastEntry().Message).To(ContainSubstring("can't be changed from InProgress"))
+			g.Expect(h.tracker.calls[len(h.tracker.calls)-1]).To(Equal("delete velero/b1"))
+		})
+	}
+}
+
+// The end was written, and only the answer to that lost: the finalizer may have taken the backup further before the next try.
+func TestAnEndWhoseAnswerWasLostIsOurs(t *testing.T) {
+	g := NewWithT(t)
+	var h *harness
+	h = newHarness(t, with(ready("b1")), intercepting(patches(func(n int, _ *velerov1.Backup) error {
+		if n != 2 {
+			return nil
+		}
+		b := h.get(t, "b1")
+		b.Status.Phase = velerov1.BackupPhaseCompleted
+		delete(b.Annotations, freezerecord.AnnServer)
+		g.Expect(h.client.Update(t.Context(), b)).To(Succeed())
+		return errors.New("connection reset")
+	})), func(s *setup) { s.options.Server = "velero-0_ab12" })
+	g.Expect(h.reconcile(t, "b1").Status.Phase).To(Equal(velerov1.BackupPhaseCompleted))
+	g.Expect(h.tracker.calls).NotTo(ContainElement("delete velero/b1"))
+}
+
+func TestAnAnnotationThatSomebodyRemovedDoesNotKeepABackupInProgress(t *testing.T) {
+	g := NewWithT(t)
+	h := newHarness(t, with(ready("b1")), func(s *setup) { s.options.Server = "velero-0_ab12" })
+	h.engine.run = func(backup.Request, io.Writer) (*backup.Result, error) {
+		b := h.get(t, "b1")
+		delete(b.Annotations, freezerecord.AnnServer)
+		g.Expect(h.client.Update(t.Context(), b)).To(Succeed())
+		return &backup.Result{}, nil
+	}
+	g.Expect(h.reconcile(t, "b1").Status.Phase).To(Equal(velerov1.BackupPhaseFinalizing))
 }
