@@ -10,8 +10,9 @@
 //   - The Lease has another holder: a process of the same name was started later. In Kubernetes no two pods of a namespace have the
 //     same name, so the one before is dead. That is known at once; it is what happens when a container is started again.
 //   - The Lease has no holder, or there is none: the process ended in order.
-//   - Otherwise it is dead when its Lease wasn't renewed for Duration while somebody watched. Clocks are not compared: those of two
-//     nodes may differ.
+//   - Otherwise it is dead when its Lease wasn't renewed for Duration while somebody watched, with looks that are seconds apart
+//     and all of which were answered: an API server that is away keeps the holder from renewing too. Clocks are not compared: those of
+//     two nodes may differ.
 //
 // Two servers must not have the same name. Where that can't be helped, such as two processes on one machine, the names are given.
 package instance

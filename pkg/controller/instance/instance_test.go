@@ -125,6 +125,10 @@ func TestIDs(t *testing.T) {
 	g.Expect(a).NotTo(Equal(b))
 	g.Expect(a.server()).To(Equal("velero-0"))
 	g.Expect(ID("").server()).To(BeEmpty())
+	g.Expect(a.IsNamesake(b)).To(BeTrue())
+	g.Expect(a.IsNamesake(a)).To(BeFalse())
+	g.Expect(a.IsNamesake(NewID("velero-1"))).To(BeFalse())
+	g.Expect(ID("").IsNamesake("x")).To(BeFalse(), "neither is an ID")
 	g.Expect(leaseName("velero-7d4")).To(Equal("velero-server-velero-7d4"))
 	g.Expect(leaseName("My Host!")).To(MatchRegexp("^velero-server-[0-9a-f]{16}$"))
 	g.Expect(CheckName("velero-0")).To(Succeed())
@@ -144,15 +148,24 @@ func TestWhoIsAlive(t *testing.T) {
 
 		g.Expect(l.lease(other).Take(t.Context())).To(Succeed())
 		g.Expect(look(g, w, other)).To(Equal(Unsure))
-		wait(t, Duration-time.Second)
+		watched(t, g, w, other)
 		g.Expect(look(g, w, other)).To(Equal(Unsure))
 		g.Expect(l.lease(other).change(t.Context(), l.lease(other).renew)).To(Succeed())
 		g.Expect(look(g, w, other)).To(Equal(Alive), "it was renewed")
-		wait(t, Duration-time.Second)
+		watched(t, g, w, other)
 		g.Expect(look(g, w, other)).To(Equal(Alive))
 		wait(t, time.Second)
 		g.Expect(look(g, w, other)).To(Equal(Dead))
 	})
+}
+
+// watched lets pass, with a look at each second, one second less than it takes to be dead.
+func watched(t *testing.T, g *WithT, w *Watch, id ID) {
+	t.Helper()
+	for range int(Duration.Seconds()) - 1 {
+		wait(t, time.Second)
+		g.Expect(look(g, w, id)).NotTo(Equal(Dead))
+	}
 }
 
 // wait lets time pass in a bubble.
@@ -190,6 +203,7 @@ func TestALeaseIsKeptAndGivenBack(t *testing.T) {
 		l.set(func() { l.err = errors.New("the API server is away") })
 		wait(t, 7*time.Second)
 		l.set(func() { l.err = nil })
+		g.Expect(look(g, other, lease.ID)).To(Equal(Alive))
 		wait(t, 7*time.Second)
 		g.Expect(look(g, other, lease.ID)).To(Equal(Alive), "one renewal may fail")
 
@@ -225,6 +239,72 @@ func TestLooksThatFail(t *testing.T) {
 	state, err := watch(l, "self_1").Look(t.Context(), "other_2")
 	g.Expect(err).To(MatchError(ContainSubstring("server other_2 is alive")))
 	g.Expect(state).To(Equal(Unsure))
+}
+
+// An API server that is away keeps everybody from renewing, and everybody from looking.
+func TestAnOutageOfTheAPIServerKillsNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		l := &leases{}
+		lease := l.lease(NewID("other"))
+		g.Expect(lease.Take(t.Context())).To(Succeed())
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); lease.Keep(ctx) }()
+		w := watch(l, NewID("self"))
+		watched(t, g, w, lease.ID)
+		l.set(func() { l.err = errors.New("the API server is away") })
+		for range 21 {
+			_, err := w.Look(t.Context(), lease.ID)
+			g.Expect(err).To(HaveOccurred())
+			wait(t, time.Second)
+		}
+		l.set(func() { l.err = nil })
+		g.Expect(look(g, w, lease.ID)).To(Equal(Unsure), "it could not renew")
+		watched(t, g, w, lease.ID)
+		g.Expect(look(g, w, lease.ID)).To(Equal(Alive))
+		cancel()
+		<-done
+	})
+}
+
+func TestLooksThatAreFarApartTellNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		l := &leases{}
+		other := NewID("other")
+		g.Expect(l.lease(other).Take(t.Context())).To(Succeed())
+		w := watch(l, NewID("self"))
+		for range 3 {
+			g.Expect(look(g, w, other)).To(Equal(Unsure))
+			wait(t, time.Minute)
+		}
+		g.Expect(look(g, w, other)).To(Equal(Unsure))
+		watched(t, g, w, other)
+		wait(t, time.Second)
+		g.Expect(look(g, w, other)).To(Equal(Dead))
+	})
+}
+
+// The container is started again, so the Lease is that of the process before, and the API server doesn't answer the first request.
+func TestALeaseThatCouldNotBeTakenAtFirstIsTakenLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		l := &leases{}
+		g.Expect(l.lease(NewID("velero-0")).Take(t.Context())).To(Succeed())
+		l.set(func() { l.err = errors.New("the API server is away") })
+		lease := l.lease(NewID("velero-0"))
+		g.Expect(lease.Take(t.Context())).NotTo(Succeed())
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); lease.Keep(ctx) }()
+		wait(t, 7*time.Second)
+		l.set(func() { l.err = nil })
+		wait(t, 7*time.Second)
+		g.Expect(look(g, watch(l, NewID("self")), lease.ID)).To(Equal(Unsure), "it has its Lease")
+		cancel()
+		<-done
+	})
 }
 
 func TestOldLeasesAreRemoved(t *testing.T) {

@@ -66,6 +66,11 @@ func (id ID) server() string {
 	return name
 }
 
+// IsNamesake says whether an ID is that of another process of the same server name.
+func (id ID) IsNamesake(other ID) bool {
+	return id != other && id.server() != "" && id.server() == other.server()
+}
+
 // leaseName is the name of the Lease of a server.
 func leaseName(server string) string {
 	name := "velero-server-" + strings.ToLower(server)
@@ -94,9 +99,12 @@ type Lease struct {
 	Clock clock.WithTicker
 	// Log of the server.
 	Log logrus.FieldLogger
+
+	// held says that Take has succeeded once. Before that a Lease of another holder is that of the process before.
+	held bool
 }
 
-// Take makes the Lease, or takes it from the process of that name that was before.
+// Take makes the Lease, or takes it from the process of that name that was before. Take and Keep are not to be called at the same time.
 func (l *Lease) Take(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, oneTry)
 	defer cancel()
@@ -115,6 +123,7 @@ func (l *Lease) Take(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("taking Lease %s: %w", name, err)
 	}
+	l.held = true
 	return nil
 }
 
@@ -128,7 +137,8 @@ func (l *Lease) fill(lease *coordinationv1.Lease, now metav1.MicroTime) {
 var errTaken = errors.New("another server has taken the Lease of this one. Two servers of a namespace must not have the same name; " +
 	"see the flag --server-name")
 
-// Keep renews the Lease until ctx ends, and gives it back then. A renewal that fails is tried again at the next one's time.
+// Keep renews the Lease until ctx ends, and gives it back then. A renewal that fails is tried again at the next one's time, and so is
+// Take as long as it hasn't succeeded.
 func (l *Lease) Keep(ctx context.Context) {
 	ticker := l.Clock.NewTicker(renewal)
 	defer ticker.Stop()
@@ -140,10 +150,7 @@ func (l *Lease) Keep(ctx context.Context) {
 			return
 		case <-ticker.C():
 		}
-		err := l.change(ctx, l.renew)
-		if apierrors.IsNotFound(err) {
-			err = l.Take(ctx) // somebody deleted it, or it could never be made
-		}
+		err := l.hold(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -155,6 +162,18 @@ func (l *Lease) Keep(ctx context.Context) {
 		}
 		failing = err != nil
 	}
+}
+
+// hold renews the Lease, or takes it where it can't be renewed.
+func (l *Lease) hold(ctx context.Context) error {
+	if !l.held {
+		return l.Take(ctx)
+	}
+	err := l.change(ctx, l.renew)
+	if apierrors.IsNotFound(err) { // somebody deleted it
+		return l.Take(ctx)
+	}
+	return err
 }
 
 func (l *Lease) renew(lease *coordinationv1.Lease) {

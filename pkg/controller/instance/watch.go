@@ -23,7 +23,8 @@ type State string
 const (
 	// Dead: it can't do anything any more.
 	Dead State = "Dead"
-	// Unsure: it has not been watched for long enough. Look again.
+	// Unsure: it has not been watched for long enough. Look again, in a few seconds at the latest: looks further apart, or one that
+	// failed in between, tell nothing of what was between them.
 	Unsure State = "Unsure"
 	// Alive: it renews its Lease. Until it hasn't for Duration, it counts as alive.
 	Alive State = "Alive"
@@ -31,6 +32,10 @@ const (
 
 // LookAgain is after how long another look may tell more.
 const LookAgain = time.Second
+
+// longestGap is how far apart two looks may be to be one watch. A holder that an outage kept from renewing does so within renewal and
+// oneTry after its end, so an outage between two looks is never long enough to make it look dead.
+const longestGap = renewal + oneTry
 
 // old is how long a Lease that nobody holds, or that was not renewed, is kept. Pods of a Deployment leave one each.
 const old = time.Hour
@@ -54,6 +59,8 @@ type sight struct {
 	// since is when it was seen first with that renewal, by our clock; alive says that another was seen before.
 	since time.Time
 	alive bool
+	// looked is when it was looked at last.
+	looked time.Time
 }
 
 // Look says how the process of an ID stands. No ID, such as that of a backup of another version, is dead.
@@ -72,6 +79,7 @@ func (w *Watch) Look(ctx context.Context, id ID) (State, error) {
 	case apierrors.IsNotFound(err):
 		return Dead, nil
 	case err != nil:
+		w.forget(id) // the holder may not have been able to renew it either
 		return Unsure, fmt.Errorf("finding out whether server %s is alive: %w", id, err)
 	case ptr.Deref(lease.Spec.HolderIdentity, "") != string(id):
 		return Dead, nil
@@ -79,19 +87,28 @@ func (w *Watch) Look(ctx context.Context, id ID) (State, error) {
 	return w.compare(id, lease.UID, lease.ResourceVersion), nil
 }
 
-// compare says what a look at a Lease means after those before.
+// forget begins the watch of a Lease anew.
+func (w *Watch) forget(id ID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.seen, id)
+}
+
+// compare says what a look at a Lease means after those before. After a gap nothing is known of the time between.
 func (w *Watch) compare(id ID, uid types.UID, version string) State {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now, renewed := w.Clock.Now(), string(uid)+"/"+version
 	last, known := w.seen[id]
+	known = known && now.Sub(last.looked) <= longestGap
 	if !known || last.renewed != renewed {
-		if w.seen == nil {
-			w.seen = map[ID]sight{}
-		}
 		last = sight{renewed: renewed, since: now, alive: known}
-		w.seen[id] = last
 	}
+	last.looked = now
+	if w.seen == nil {
+		w.seen = map[ID]sight{}
+	}
+	w.seen[id] = last
 	switch {
 	case now.Sub(last.since) >= Duration:
 		return Dead
