@@ -25,10 +25,12 @@ import (
 )
 
 const (
-	// cutTakes and cutJitter are the driver's; hookTakes is how long each hook runs.
-	cutTakes  = 300 * time.Millisecond
-	cutJitter = 400 * time.Millisecond
-	hookTakes = 100 * time.Millisecond
+	// cutTakes, cutJitter and readyAfter are the driver's; hookTakes is how long each hook runs. A snapshot that is ready some time after its
+	// cut makes backups wait for operations.
+	cutTakes   = 300 * time.Millisecond
+	cutJitter  = 400 * time.Millisecond
+	readyAfter = time.Second
+	hookTakes  = 100 * time.Millisecond
 	// stopGrace bounds the end of the object store.
 	stopGrace = 5 * time.Second
 )
@@ -112,7 +114,7 @@ func (l *Lab) startParts(ctx, work context.Context) error {
 	l.driver, err = driver.New(driver.Config{
 		Name: driverName, Socket: filepath.Join(l.opts.Dir, "csi.sock"), Log: l.log,
 		Behaviours: []driver.Behaviour{{
-			Match: "*", Cut: metav1.Duration{Duration: cutTakes}, Jitter: metav1.Duration{Duration: cutJitter},
+			Match: "*", Cut: metav1.Duration{Duration: cutTakes}, Jitter: metav1.Duration{Duration: cutJitter}, Ready: metav1.Duration{Duration: readyAfter},
 		}},
 	})
 	if err != nil {
