@@ -6,8 +6,12 @@ package recovery
 import (
 	"context"
 
+	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/velero-clipper/clipper/pkg/snapshot"
 )
@@ -41,6 +45,9 @@ func (o *outcome) isComplete() bool {
 // recover takes a case through its steps.
 func (r *Recovery) recover(ctx context.Context, c *aCase) {
 	o := new(outcome)
+	if !r.refresh(ctx, c) {
+		return
+	}
 	if c.inProgress() {
 		c.log.Warnf("The server %s died while the backup was in progress; recovering", c.server)
 	}
@@ -60,8 +67,15 @@ func (r *Recovery) recover(ctx context.Context, c *aCase) {
 	r.closeRecord(ctx, c, o)
 }
 
-// end removes the snapshots of a backup that is in progress, and gives it its end. It returns false when that couldn't be written.
+// end removes the snapshots of a backup that is in progress, and gives it its end. It returns false when that couldn't be written, or
+// when it isn't for us to write.
 func (r *Recovery) end(ctx context.Context, c *aCase, o *outcome) bool {
+	if !r.refresh(ctx, c) { // thaws take their time
+		return false
+	}
+	if !c.inProgress() {
+		return true
+	}
 	if r.deps.Snapshots != nil {
 		removing, cancel := context.WithTimeout(ctx, removeLimit)
 		o.snapshots, o.left, o.removeErr = r.deps.Snapshots.Remove(removing, c.uid)
@@ -74,6 +88,34 @@ func (r *Recovery) end(ctx context.Context, c *aCase, o *outcome) bool {
 		c.log.WithError(err).Error("The backup whose server died can't be given its end; that is tried again")
 		return false
 	}
+	return true
+}
+
+// refresh reads a Backup that was in progress from the API server: what was listed may be old, and its server may have brought it to
+// its end before it went. It returns false when the case must be left alone: another server runs the backup by now, or that isn't known.
+func (r *Recovery) refresh(ctx context.Context, c *aCase) bool {
+	if !c.inProgress() {
+		return true
+	}
+	live := new(velerov1.Backup)
+	err := retry.OnError(retry.DefaultBackoff, func(err error) bool { return ctx.Err() == nil && client.IgnoreNotFound(err) != nil }, func() error {
+		ctx, cancel := context.WithTimeout(ctx, oneTry)
+		defer cancel()
+		return r.deps.Client.Get(ctx, client.ObjectKeyFromObject(c.backup), live)
+	})
+	switch {
+	case apierrors.IsNotFound(err), err == nil && live.UID != c.uid:
+		c.backup = nil
+		return true
+	case err != nil:
+		c.log.WithError(err).Error("The backup whose server died can't be read; it is recovered later")
+		return false
+	case live.Status.Phase == velerov1.BackupPhaseInProgress && ServerOf(live) != ServerOf(c.backup):
+		c.log.Infof("The backup is run by server %s by now; it is left alone", ServerOf(live))
+		c.postponed = true
+		return false
+	}
+	c.backup = live
 	return true
 }
 

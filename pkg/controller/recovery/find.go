@@ -22,9 +22,13 @@ const oneTry = 15 * time.Second
 
 // aCase is one backup that may have to be recovered.
 type aCase struct {
-	uid    types.UID
-	name   string
-	server instance.ID
+	uid  types.UID
+	name string
+	// server is the one that runs the backup, or ran it; recorder is the one that made the record. They are not the same when a backup
+	// was put back into the queue and is run again. One that is of no interest is empty.
+	server, recorder instance.ID
+	// postponed says that it has changed while it was seen to, and must be looked for again.
+	postponed bool
 	// backup is nil when it is gone; record is nil when there is none.
 	backup *velerov1.Backup
 	record *freezerecord.Stored
@@ -57,9 +61,11 @@ func (r *Recovery) find(ctx context.Context) ([]*aCase, error) {
 	}
 	for _, record := range records {
 		recorded[record.UID] = true
-		cases = append(cases, &aCase{
-			uid: record.UID, name: record.Backup, server: instance.ID(record.Server), backup: byUID[record.UID], record: record,
-		})
+		c := &aCase{uid: record.UID, name: record.Backup, recorder: instance.ID(record.Server), backup: byUID[record.UID], record: record}
+		if c.server = c.recorder; c.inProgress() && ServerOf(c.backup) != "" {
+			c.server = ServerOf(c.backup)
+		}
+		cases = append(cases, c)
 	}
 	for uid, b := range byUID {
 		c := &aCase{uid: uid, name: b.Name, server: ServerOf(b), backup: b}
@@ -74,11 +80,15 @@ func (r *Recovery) find(ctx context.Context) ([]*aCase, error) {
 func (r *Recovery) others(cases []*aCase) []*aCase {
 	var found []*aCase
 	for _, c := range cases {
-		switch {
-		case r.deps.Records.IsOpen(c.uid), c.server == r.deps.Self && c.inProgress():
+		if r.deps.Records.IsOpen(c.uid) || c.server == r.deps.Self && c.inProgress() {
 			continue
-		case c.server == r.deps.Self:
-			c.server = "" // the record of a backup that is over has no living owner but us
+		}
+		// A record of ours that isn't open is that of a run that is over. It has no living owner but us.
+		if c.server == r.deps.Self {
+			c.server = ""
+		}
+		if c.recorder == r.deps.Self {
+			c.recorder = ""
 		}
 		c.log = r.deps.Log.WithField("backup", r.deps.Namespace+"/"+c.name)
 		found = append(found, c)

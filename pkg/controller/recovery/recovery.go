@@ -118,6 +118,10 @@ func (r *Recovery) AtStart(ctx context.Context) {
 		dead, waiting := r.sort(ctx, cases, done)
 		r.recoverAll(ctx, dead)
 		for _, c := range dead {
+			if c.postponed {
+				waiting = append(waiting, c)
+				continue
+			}
 			done[c.uid] = true
 		}
 		if len(waiting) == 0 {
@@ -139,7 +143,7 @@ func (r *Recovery) sort(ctx context.Context, cases []*aCase, done map[types.UID]
 		if done[c.uid] {
 			continue
 		}
-		state, err := r.deps.Instances.Look(ctx, c.server)
+		state, err := r.look(ctx, c)
 		if err != nil {
 			c.log.WithError(err).Warn("It isn't known whether the server of this backup is alive; that is asked again")
 		}
@@ -151,6 +155,15 @@ func (r *Recovery) sort(ctx context.Context, cases []*aCase, done map[types.UID]
 		}
 	}
 	return dead, waiting
+}
+
+// look says how the servers of a case stand: it is dead only if both are.
+func (r *Recovery) look(ctx context.Context, c *aCase) (instance.State, error) {
+	state, err := r.deps.Instances.Look(ctx, c.server)
+	if err != nil || state != instance.Dead || c.recorder == c.server {
+		return state, err
+	}
+	return r.deps.Instances.Look(ctx, c.recorder)
 }
 
 // recoverAll takes cases to their ends, at the same time.
@@ -176,7 +189,7 @@ func (r *Recovery) Run(ctx context.Context) error {
 		dead, waiting := r.sort(ctx, cases, nil)
 		r.recoverAll(ctx, dead)
 		if len(waiting) > 0 {
-			next = min(next, instance.LookAgain*5)
+			next = min(next, instance.LookAgain*3) // looks that are further apart tell less
 		}
 	}
 	return nil
