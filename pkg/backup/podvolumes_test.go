@@ -339,6 +339,9 @@ func TestAPodFrozenForItsFileSystemsIsThawedWhateverHappens(t *testing.T) { // 2
 				c.Expect(thawed).To(Equal(test.after))
 				c.Expect(c.events.all("pvb")).To(HaveLen(map[bool]int{true: 1}[test.made]))
 				c.Expect(len(c.events.all("cancel")) > 0).To(Equal(test.cancelled))
+				if test.failure != "" && test.cancelled {
+					c.Expect(c.events.all("thaw", "cancel")).To(HaveExactElements("thaw app/db", "cancel data"), "the pod waits for no request")
+				}
 				if test.failure != "" {
 					c.Expect(r.err).To(MatchError(ContainSubstring(test.failure)))
 					c.Expect(r.fileSystemBackups()).To(HaveKey("data"), "what was made is told, whatever comes")

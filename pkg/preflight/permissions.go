@@ -44,6 +44,7 @@ var needs = []need{
 	{[]string{"watch"}, snapshotv1.GroupName, "volumesnapshotcontents", false, Warning, "all VolumeSnapshotContents are listed every 5 seconds instead"},
 	{[]string{"get", "list"}, snapshotv1.GroupName, "volumesnapshotclasses", false, Error, "no VolumeSnapshotClass can be chosen"},
 	{[]string{"create"}, "", "pods/exec", false, Error, "backup hooks can't be run, so pods that have some fail"},
+	{[]string{"get"}, "", "pods/exec", false, Warning, "backup hooks can't be run through a proxy that lets no SPDY pass"},
 	{[]string{"get", "list"}, "", "persistentvolumeclaims", false, Error, "no claim can be backed up"},
 	{[]string{"get", "list"}, "", "persistentvolumes", false, Error, "no volume can be backed up"},
 	{[]string{"get", "list"}, "", "pods", false, Error, "no pod can be backed up"},

@@ -101,8 +101,8 @@ func (s *Session) Wait(ctx context.Context, backups ...*velerov1.PodVolumeBackup
 	defer stop(nil)
 	defer context.AfterFunc(ctx, func() { stop(context.Cause(ctx)) })()
 	err := s.wait(waiting, backups)
-	if err != nil {
-		s.cancel(ctx, backups)
+	if err != nil && (s.ctx.Err() == nil || errors.Is(err, errTimeout)) {
+		s.cancel(ctx, backups) // when the backup has ended End does that: a pod that is frozen is not to wait for it
 	}
 	return err
 }
