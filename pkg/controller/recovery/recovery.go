@@ -5,10 +5,12 @@ package recovery
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
@@ -95,39 +97,28 @@ func New(deps Deps) *Recovery {
 
 // AtStart recovers all that is there, and returns when Velero's own server may be started: when no backup of another living server
 // is in progress, and each case of a dead one was seen to, for as long as its steps may take. When ctx ends, pods are still thawed, and
-// the rest is left to the next start. What goes wrong is logged.
+// the rest is left to the next start. What goes wrong is logged. Requests that fail keep the server from starting for findLimit.
 func (r *Recovery) AtStart(ctx context.Context) {
 	done := map[types.UID]bool{}
 	var failing, said time.Time
 	for ctx.Err() == nil {
-		cases, err := r.find(ctx)
 		now := r.deps.Clock.Now()
+		waiting, err := r.once(ctx, done)
+		switch {
+		case err == nil && len(waiting) == 0:
+			return
+		case err == nil:
+			failing = time.Time{}
+		case failing.IsZero():
+			failing = now
+		}
 		if err != nil {
-			if failing.IsZero() {
-				failing = now
-			}
 			if now.Sub(failing) >= findLimit {
 				r.deps.Log.WithError(err).Error("What a server before this one left behind isn't known; it is looked for again while the server runs")
 				return
 			}
 			r.deps.Log.WithError(err).Info("What a server before this one left behind can't be read; that is tried again")
-			r.pause(ctx, instance.LookAgain)
-			continue
-		}
-		failing = time.Time{}
-		dead, waiting := r.sort(ctx, cases, done)
-		r.recoverAll(ctx, dead)
-		for _, c := range dead {
-			if c.postponed {
-				waiting = append(waiting, c)
-				continue
-			}
-			done[c.uid] = true
-		}
-		if len(waiting) == 0 {
-			return
-		}
-		if now.Sub(said) >= sayAgain {
+		} else if now.Sub(said) >= sayAgain {
 			said = now
 			for _, c := range waiting {
 				c.log.Infof("Waiting with the start: it isn't certain yet that server %s, which has the backup in progress, is dead", c.server)
@@ -137,15 +128,50 @@ func (r *Recovery) AtStart(ctx context.Context) {
 	}
 }
 
-// sort picks the cases whose server is dead, and those that the start has to wait for.
-func (r *Recovery) sort(ctx context.Context, cases []*aCase, done map[types.UID]bool) (dead, waiting []*aCase) {
-	for _, c := range cases {
-		if done[c.uid] {
+// once recovers the cases that are not done and whose servers are dead, and returns those that the start has to wait for.
+func (r *Recovery) once(ctx context.Context, done map[types.UID]bool) (waiting []*aCase, err error) {
+	cases, err := r.find(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cases = slices.DeleteFunc(cases, func(c *aCase) bool { return done[c.uid] })
+	dead, waiting, err := r.sort(ctx, cases, r.isDeadAtStart)
+	r.recoverAll(ctx, dead)
+	for _, c := range dead {
+		if c.postponed {
+			waiting = append(waiting, c)
 			continue
 		}
-		state, err := r.look(ctx, c)
-		if err != nil {
-			c.log.WithError(err).Warn("It isn't known whether the server of this backup is alive; that is asked again")
+		done[c.uid] = true
+	}
+	return waiting, err
+}
+
+// judge says how a server stands.
+type judge func(ctx context.Context, id instance.ID) (instance.State, error)
+
+// isDeadAtStart is a judge for the start. A process of our name was there before us: that we are there is proof of its death, without
+// a Lease. Without the right to read Leases nobody's life can be known, ever. They are dead then, because Velero's own start will take
+// them for that, and would leave their pods frozen.
+func (r *Recovery) isDeadAtStart(ctx context.Context, id instance.ID) (instance.State, error) {
+	if id.IsNamesake(r.deps.Self) {
+		return instance.Dead, nil
+	}
+	state, err := r.deps.Instances.Look(ctx, id)
+	if apierrors.IsForbidden(err) {
+		r.deps.Log.WithError(err).Errorf("The server may not read Leases. Server %s is taken for dead; if it isn't, its backup fails", id)
+		return instance.Dead, nil
+	}
+	return state, err
+}
+
+// sort picks the cases whose server is dead, and those that are to be looked at again soon. The error is that of one that can't be
+// judged.
+func (r *Recovery) sort(ctx context.Context, cases []*aCase, by judge) (dead, waiting []*aCase, err error) {
+	for _, c := range cases {
+		state, lookErr := c.look(ctx, by)
+		if lookErr != nil {
+			err = lookErr
 		}
 		switch {
 		case state == instance.Dead:
@@ -154,16 +180,16 @@ func (r *Recovery) sort(ctx context.Context, cases []*aCase, done map[types.UID]
 			waiting = append(waiting, c)
 		}
 	}
-	return dead, waiting
+	return dead, waiting, err
 }
 
 // look says how the servers of a case stand: it is dead only if both are.
-func (r *Recovery) look(ctx context.Context, c *aCase) (instance.State, error) {
-	state, err := r.deps.Instances.Look(ctx, c.server)
+func (c *aCase) look(ctx context.Context, by judge) (instance.State, error) {
+	state, err := by(ctx, c.server)
 	if err != nil || state != instance.Dead || c.recorder == c.server {
 		return state, err
 	}
-	return r.deps.Instances.Look(ctx, c.recorder)
+	return by(ctx, c.recorder)
 }
 
 // recoverAll takes cases to their ends, at the same time.
@@ -186,7 +212,10 @@ func (r *Recovery) Run(ctx context.Context) error {
 			r.deps.Log.WithError(err).Warn("Pods that are still frozen after a failed backup can't be looked for; that is tried again")
 			continue
 		}
-		dead, waiting := r.sort(ctx, cases, nil)
+		dead, waiting, err := r.sort(ctx, cases, r.deps.Instances.Look)
+		if err != nil {
+			r.deps.Log.WithError(err).Warn("It isn't known whether a server that has a backup is alive; that is asked again")
+		}
 		r.recoverAll(ctx, dead)
 		if len(waiting) > 0 {
 			next = min(next, instance.LookAgain*3) // looks that are further apart tell less
