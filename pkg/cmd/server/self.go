@@ -9,12 +9,14 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
 	"github.com/vmware-tanzu/velero/pkg/client"
 	"github.com/vmware-tanzu/velero/pkg/constant"
 	"github.com/vmware-tanzu/velero/pkg/features"
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -34,6 +36,9 @@ const (
 	leaseQPS   = 5
 	leaseBurst = 10
 )
+
+// tidyLimit bounds the removal of the Leases of servers that are long gone. The next start removes what is left.
+const tidyLimit = time.Minute
 
 // firstDeps is what is known before either half is started.
 type firstDeps struct {
@@ -131,12 +136,19 @@ func (s *self) recovery(backups crclient.Reader) recovery.Deps {
 	}
 }
 
-// keep keeps the Lease until ctx ends.
+// keep keeps the Lease until ctx ends. Those of others are removed beside that: whatever that waits for, the Lease is renewed in time.
 func (s *self) keep(ctx context.Context) {
-	if err := s.watch.Tidy(ctx); err != nil {
-		s.log.WithError(err).Debug("Leases of servers that are long gone can't be removed")
-	}
+	var group errgroup.Group
+	group.Go(func() error {
+		tidying, cancel := context.WithTimeout(ctx, tidyLimit)
+		defer cancel()
+		if err := s.watch.Tidy(tidying); err != nil {
+			s.log.WithError(err).Debug("Leases of servers that are long gone can't be removed")
+		}
+		return nil
+	})
 	s.lease.Keep(ctx)
+	_ = group.Wait() // it returns no error
 	s.events.Shutdown()
 }
 

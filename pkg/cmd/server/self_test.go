@@ -1,0 +1,67 @@
+// Copyright The Clipper Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package server
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	. "github.com/onsi/gomega"
+	logrustest "github.com/sirupsen/logrus/hooks/test"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+
+	"github.com/velero-clipper/clipper/pkg/controller/instance"
+)
+
+// hanging has one Lease, and never answers a list.
+type hanging struct {
+	instance.Leases
+	lease   *coordinationv1.Lease
+	renewed chan time.Time
+	listed  chan time.Time
+}
+
+func (h *hanging) Get(context.Context, string, metav1.GetOptions) (*coordinationv1.Lease, error) {
+	return h.lease.DeepCopy(), nil
+}
+
+func (h *hanging) Update(_ context.Context, lease *coordinationv1.Lease, _ metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+	h.lease = lease.DeepCopy()
+	h.renewed <- time.Now()
+	return lease, nil
+}
+
+func (h *hanging) List(ctx context.Context, _ metav1.ListOptions) (*coordinationv1.LeaseList, error) {
+	<-ctx.Done()
+	h.listed <- time.Now()
+	return nil, ctx.Err()
+}
+
+func TestTheLeaseIsKeptWhileThoseOfOthersAreRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewWithT(t)
+		log, _ := logrustest.NewNullLogger()
+		leases := &hanging{lease: new(coordinationv1.Lease), renewed: make(chan time.Time, 100), listed: make(chan time.Time, 1)}
+		id := instance.NewID("velero-0")
+		s := &self{
+			firstDeps: firstDeps{log: log}, events: record.NewBroadcaster(),
+			lease: &instance.Lease{ID: id, Leases: leases, Clock: clock.RealClock{}, Log: log},
+			watch: &instance.Watch{Self: id, Leases: leases, Clock: clock.RealClock{}},
+		}
+		g.Expect(s.lease.Take(t.Context())).To(Succeed())
+		begun := <-leases.renewed
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); s.keep(ctx) }()
+		g.Expect((<-leases.renewed).Sub(begun)).To(BeNumerically("<", instance.Duration))
+		g.Expect((<-leases.listed).Sub(begun)).To(Equal(tidyLimit), "it isn't waited for for ever")
+		cancel()
+		<-done
+	})
+}
