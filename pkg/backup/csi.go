@@ -205,7 +205,8 @@ func (w *walker) labelContent(ctx context.Context, name string) (*snapshotv1.Vol
 	}
 	w.log.WithError(err).WithField("name", name).Warn("The VolumeSnapshotContent can't be labelled with the backup's name")
 	content = new(snapshotv1.VolumeSnapshotContent)
-	if err := w.deps.Client.Get(ctx, client.ObjectKey{Name: name}, content); err != nil {
+	err = untilAnswered(ctx, func() error { return w.deps.Client.Get(ctx, client.ObjectKey{Name: name}, content) })
+	if err != nil {
 		return nil, fmt.Errorf("reading VolumeSnapshotContent %s: %w", name, err)
 	}
 	return content, nil

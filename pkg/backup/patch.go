@@ -6,7 +6,9 @@ package backup
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/url"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -52,8 +54,12 @@ func untilAnswered(ctx context.Context, request func() error) error {
 }
 
 // isPassing says whether the same request may succeed in a moment. A merge patch of metadata never conflicts by itself,
-// but the API server says so when it gives up repeating it.
+// but the API server says so when it gives up repeating it. A request that got no answer at all comes as a url.Error, whatever went
+// wrong on the way: the connection, or a stream that a load balancer reset when the API server behind it went away.
 func isPassing(err error) bool {
+	if unanswered := new(url.Error); errors.As(err, &unanswered) {
+		return !errors.Is(err, context.Canceled)
+	}
 	return apierrors.IsConflict(err) || apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) ||
 		apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsInternalError(err) ||
 		utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) || utilnet.IsProbableEOF(err) || utilnet.IsTimeout(err)
