@@ -70,7 +70,16 @@ func mayPass(err error) bool {
 
 // setEntries changes keys of a ConfigMap; a nil value removes one. No other writer is disturbed.
 func setEntries(ctx context.Context, c client.Client, part types.NamespacedName, entries map[string]*string) error {
-	patch, err := json.Marshal(map[string]any{"data": entries})
+	return patch(ctx, c, part, map[string]any{"data": entries})
+}
+
+// setServer makes a ConfigMap that of another server.
+func setServer(ctx context.Context, c client.Client, part types.NamespacedName, server string) error {
+	return patch(ctx, c, part, map[string]any{"metadata": map[string]any{"annotations": map[string]string{AnnServer: server}}})
+}
+
+func patch(ctx context.Context, c client.Client, part types.NamespacedName, change map[string]any) error {
+	patch, err := json.Marshal(change)
 	if err != nil {
 		return err
 	}

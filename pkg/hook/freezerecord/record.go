@@ -169,6 +169,9 @@ func (r *Record) save(ctx context.Context, part int, key, text string) error {
 	}
 	err := r.store.Client.Create(ctx, object)
 	if apierrors.IsAlreadyExists(err) { // of a try whose answer was lost, or of a server that this backup was begun by before
+		if err := setServer(ctx, r.store.Client, r.name(part), r.store.Server); err != nil {
+			return err
+		}
 		return add()
 	}
 	return err

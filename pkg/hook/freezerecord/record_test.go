@@ -425,3 +425,15 @@ func TestARecordThatHasANewEntryIsNotDeleted(t *testing.T) {
 	h.Expect(err).NotTo(HaveOccurred())
 	h.Expect(again[0].Pods).To(HaveLen(2))
 }
+
+func TestARecordThatIsTakenOverNamesTheNewServer(t *testing.T) {
+	h := setup(t)
+	h.Expect(h.record.Frozen(t.Context(), pod("a"), thawBy("thaw"))).To(Succeed())
+	next := NewStore(Options{Client: h.store.Client, Namespace: h.store.Namespace, Server: "next-0_1", Clock: h.store.Clock})
+	h.Expect(next.Open(h.record.backup).Frozen(t.Context(), pod("b"), thawBy("thaw"))).To(Succeed())
+	found, err := next.List(t.Context())
+	h.Expect(err).NotTo(HaveOccurred())
+	h.Expect(found).To(HaveLen(1))
+	h.Expect(found[0].Server).To(Equal("next-0_1"))
+	h.Expect(found[0].Pods).To(HaveLen(2))
+}
