@@ -13,7 +13,9 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/util/yaml"
@@ -51,6 +53,11 @@ func (c *Cluster) Grant(ctx context.Context, rights Rights) error {
 		if err := c.admin.DeleteAllOf(ctx, kind, client.HasLabels{grantedLabel}, client.InNamespace(VeleroNamespace)); err != nil {
 			return fmt.Errorf("withdrawing the rights of %s: %w", UserVelero, err)
 		}
+	}
+	// It is there when a server is installed, and preflight looks for it.
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: VeleroNamespace, Name: "velero"}}
+	if err := c.admin.Create(ctx, account); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("creating the service account of Velero: %w", err)
 	}
 	for _, object := range objects {
 		object.SetLabels(map[string]string{grantedLabel: "true"})
