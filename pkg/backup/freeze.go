@@ -64,7 +64,7 @@ func (f *freeze) watchLimit(pod collect.Item) {
 		defer timer.Stop()
 		select {
 		case <-timer.C():
-			f.expire(&errFreezeLimit{pod: pod.Namespace + "/" + pod.Name, limit: limit, from: from})
+			f.expire(&freezeLimitError{pod: pod.Namespace + "/" + pod.Name, limit: limit, from: from})
 		case <-f.ctx.Done():
 		}
 		return nil
@@ -73,7 +73,7 @@ func (f *freeze) watchLimit(pod collect.Item) {
 
 // expire thaws the pods at once, whatever is still going on for them: a call to a plugin may take long, or never return. Only a hook
 // that is running is waited for.
-func (f *freeze) expire(reason *errFreezeLimit) {
+func (f *freeze) expire(reason *freezeLimitError) {
 	f.end(reason)
 	f.log.WithField("pod", reason.pod).Warnf("The freeze limit of pod %s is over (%s, %s); the pods of its item block are thawed, and what isn't snapshotted by now fails",
 		reason.pod, reason.limit, reason.from)
@@ -83,7 +83,7 @@ func (f *freeze) expire(reason *errFreezeLimit) {
 
 // expired returns the reason when the freeze was ended by a limit.
 func (f *freeze) expired() error {
-	var reason *errFreezeLimit
+	var reason *freezeLimitError
 	if errors.As(context.Cause(f.ctx), &reason) {
 		return reason
 	}

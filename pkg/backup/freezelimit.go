@@ -29,15 +29,15 @@ type FreezeLimits struct {
 	Tolerance time.Duration
 }
 
-// errFreezeLimit is why the snapshots of a block are given up at its freeze limit.
-type errFreezeLimit struct {
+// freezeLimitError is why the snapshots of a block are given up at its freeze limit.
+type freezeLimitError struct {
 	pod   string
 	limit time.Duration
 	from  string
 }
 
 // Error implements error.
-func (e *errFreezeLimit) Error() string {
+func (e *freezeLimitError) Error() string {
 	return fmt.Sprintf("pod %s was thawed at its freeze limit of %s (%s); raise the limit, or find out why the storage takes so long", e.pod, e.limit, e.from)
 }
 

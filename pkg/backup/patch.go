@@ -6,16 +6,14 @@ package backup
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"net/url"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/velero-clipper/clipper/internal/apiretry"
 )
 
 // patchMetadata merges labels or annotations into an object that may be known by name only. The object is filled with
@@ -38,7 +36,7 @@ func untilAnswered(ctx context.Context, request func() error) error {
 	var last error
 	err := wait.ExponentialBackoffWithContext(ctx, patience, func(context.Context) (bool, error) {
 		last = request()
-		if last != nil && isPassing(last) {
+		if apiretry.MayPass(last) {
 			return false, nil
 		}
 		return true, last
@@ -51,16 +49,4 @@ func untilAnswered(ctx context.Context, request func() error) error {
 	default:
 		return last
 	}
-}
-
-// isPassing says whether the same request may succeed in a moment. A merge patch of metadata never conflicts by itself,
-// but the API server says so when it gives up repeating it. A request that got no answer at all comes as a url.Error, whatever went
-// wrong on the way: the connection, or a stream that a load balancer reset when the API server behind it went away.
-func isPassing(err error) bool {
-	if unanswered := new(url.Error); errors.As(err, &unanswered) {
-		return !errors.Is(err, context.Canceled)
-	}
-	return apierrors.IsConflict(err) || apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) ||
-		apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsInternalError(err) ||
-		utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) || utilnet.IsProbableEOF(err) || utilnet.IsTimeout(err)
 }

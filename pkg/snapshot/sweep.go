@@ -283,16 +283,17 @@ func (s *Sweeper) remove(ctx context.Context, refs []Ref) []error {
 	return s.Remover.removeAll(ctx, refs)
 }
 
-// RemoveOwned removes every snapshot of a backup to its end, and returns, when all is done or ctx ends, what is left. It is for a
+// RemoveOwned removes every snapshot of a backup to its end, and returns, when all is done or ctx ends, how many there were and what is
+// left. It is for a
 // backup that the caller knows to be dead, whatever its phase says, and works without Start; the tracker must be running.
 // What is left goes on being followed. The error says that it could not be known, or not be asked for.
-func (s *Sweeper) RemoveOwned(ctx context.Context, owner types.UID) ([]Leftover, error) {
+func (s *Sweeper) RemoveOwned(ctx context.Context, owner types.UID) (found int, left []Leftover, err error) {
 	if err := s.Tracker.WaitForSync(ctx); err != nil {
-		return nil, fmt.Errorf("looking for the snapshots of backup %s: %w", owner, err)
+		return 0, nil, fmt.Errorf("looking for the snapshots of backup %s: %w", owner, err)
 	}
 	refs := s.owned(owner)
-	err := errors.Join(s.remove(ctx, refs)...)
-	return s.Remover.Settle(ctx, refs...), err
+	err = errors.Join(s.remove(ctx, refs)...)
+	return len(refs), s.Remover.Settle(ctx, refs...), err
 }
 
 // ownerStates asks for each owner once. An error makes an owner unknown.
@@ -343,14 +344,6 @@ func (s *Sweeper) listen() (stop func(), err error) {
 			s.Logger.WithError(err).Debug("The sweep could not take its event handlers off")
 		}
 	}, nil
-}
-
-// CountOwned says how many snapshots of a backup there are. As for RemoveOwned, the tracker must be running.
-func (s *Sweeper) CountOwned(ctx context.Context, owner types.UID) (int, error) {
-	if err := s.Tracker.WaitForSync(ctx); err != nil {
-		return 0, fmt.Errorf("looking for the snapshots of backup %s: %w", owner, err)
-	}
-	return len(s.owned(owner)), nil
 }
 
 func (s *Sweeper) owned(owner types.UID) []Ref {

@@ -516,11 +516,15 @@ func TestRemoveOwned(t *testing.T) {
 		backups.set("backup-uid", OwnerRunning) // the caller knows better
 		backups.set("other", OwnerRunning)
 	}, func(h *sweepHarness) {
-		left, err := h.sweeper.RemoveOwned(h.ctx, "backup-uid")
+		found, left, err := h.sweeper.RemoveOwned(h.ctx, "backup-uid")
 		h.Expect(err).NotTo(HaveOccurred())
+		h.Expect(found).To(Equal(20))
 		h.Expect(left).To(BeEmpty())
 		h.Expect(h.api.count(snapshotsResource)).To(Equal(len(others)))
-		h.Expect(h.sweeper.RemoveOwned(h.ctx, "nobody")).To(BeEmpty())
+		found, left, err = h.sweeper.RemoveOwned(h.ctx, "nobody")
+		h.Expect(err).NotTo(HaveOccurred())
+		h.Expect(left).To(BeEmpty())
+		h.Expect(found).To(BeZero())
 	})
 }
 
@@ -532,8 +536,9 @@ func TestRemoveOwnedNamesWhatIsLeftAndFollowsIt(t *testing.T) {
 	}, func(h *sweepHarness) {
 		ctx, cancel := context.WithTimeout(h.ctx, 10*time.Second)
 		defer cancel()
-		left, err := h.sweeper.RemoveOwned(ctx, "backup-uid")
+		found, left, err := h.sweeper.RemoveOwned(ctx, "backup-uid")
 		h.Expect(err).NotTo(HaveOccurred())
+		h.Expect(found).To(Equal(1))
 		h.Expect(left).To(HaveLen(1))
 		h.Expect(left[0].Reason).To(ContainSubstring("has not answered CreateSnapshot"))
 		h.answers(key)
@@ -553,7 +558,7 @@ func TestRemoveOwnedSaysWhenItCannotKnow(t *testing.T) {
 		s := NewSweeper(SweeperDeps{Tracker: tracker, Remover: NewRemover(a, tracker, RemoverOptions{}), Owners: &register{}, Namespace: "velero", Logger: quiet})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		_, err := s.RemoveOwned(ctx, "backup-uid")
+		_, _, err := s.RemoveOwned(ctx, "backup-uid")
 		g.Expect(err).To(MatchError(ContainSubstring("backup-uid")))
 		g.Expect(s.Start(ctx)).To(Succeed(), "no interval, no sweep")
 	})

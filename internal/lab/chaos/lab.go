@@ -98,7 +98,7 @@ func (l *Lab) start(ctx, work context.Context) error {
 
 // startParts starts all that is no cluster: storage, kubelet stand-in, object store.
 func (l *Lab) startParts(ctx, work context.Context) error {
-	err := copyProgram(l.opts.Programs[toolchain.AWSPlugin], l.plugins)
+	err := server.CopyPlugin(l.opts.Programs[toolchain.AWSPlugin], l.plugins)
 	if err != nil {
 		return err
 	}
@@ -181,18 +181,6 @@ func (l *Lab) look(s *seen) {
 func (l *Lab) begin() {
 	l.state.update(func(*seen) { l.firstExec, l.firstCall = len(l.kubelet.Calls()), len(l.driver.Calls()) })
 	l.state.begin()
-}
-
-// copyProgram copies, since a plugin folder must not hold links.
-func copyProgram(from, dir string) error {
-	content, err := os.ReadFile(from)
-	if err == nil {
-		err = os.MkdirAll(dir, 0o755)
-	}
-	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, filepath.Base(from)), content, 0o755)
-	}
-	return err
 }
 
 // Stop ends everything that was started.

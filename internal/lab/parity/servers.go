@@ -5,9 +5,7 @@ package parity
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -62,7 +60,7 @@ func (l *Lab) prepareEngines(ctx, work context.Context) error {
 			}
 		}
 		for _, program := range []string{l.opts.Programs[toolchain.AWSPlugin], l.opts.Recorder} {
-			if err := copyProgram(program, e.plugins); err != nil {
+			if err := server.CopyPlugin(program, e.plugins); err != nil {
 				return err
 			}
 		}
@@ -83,21 +81,6 @@ func (l *Lab) prepareEngines(ctx, work context.Context) error {
 		l.engines[name] = e
 	}
 	return nil
-}
-
-// copyProgram copies, since a plugin folder must not hold links.
-func copyProgram(path, dir string) error {
-	from, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer from.Close()
-	to, err := os.OpenFile(filepath.Join(dir, filepath.Base(path)), os.O_CREATE|os.O_WRONLY, 0o755)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(to, from)
-	return errors.Join(err, to.Close())
 }
 
 // ensure starts the server, or starts it anew when the case wants other flags.

@@ -4,9 +4,7 @@
 package runner
 
 import (
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,6 +12,7 @@ import (
 	"github.com/velero-clipper/clipper/internal/lab/recorder"
 	"github.com/velero-clipper/clipper/internal/lab/result"
 	"github.com/velero-clipper/clipper/internal/lab/scenario"
+	"github.com/velero-clipper/clipper/internal/lab/server"
 	"github.com/velero-clipper/clipper/internal/lab/toolchain"
 )
 
@@ -42,7 +41,7 @@ func (c *serverControl) plugins(spec scenario.Server) (pluginDirs, error) {
 		}
 	}
 	for _, program := range []string{opts.Programs[toolchain.AWSPlugin], opts.Recorder} {
-		if err := copyProgram(program, dirs.programs); err != nil {
+		if err := server.CopyPlugin(program, dirs.programs); err != nil {
 			return dirs, fmt.Errorf("installing a plugin (\"make build\" builds the recording one): %w", err)
 		}
 	}
@@ -53,21 +52,6 @@ func (c *serverControl) plugins(spec scenario.Server) (pluginDirs, error) {
 	c.recorders = append(c.recorders, dirs.recorder)
 	c.mu.Unlock()
 	return dirs, nil
-}
-
-// copyProgram copies, since Velero takes no links for plugins.
-func copyProgram(path, dir string) error {
-	from, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer from.Close()
-	to, err := os.OpenFile(filepath.Join(dir, filepath.Base(path)), os.O_CREATE|os.O_WRONLY, 0o755)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(to, from)
-	return errors.Join(err, to.Close())
 }
 
 // collectPlugins reads what the recording plugin was called for.

@@ -101,11 +101,7 @@ func run(c *cobra.Command, from sources, account, output string) error {
 	if err != nil {
 		return err
 	}
-	ctx := c.Context()
-	if ctx == nil {
-		ctx = context.Background()
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("the cluster didn't answer everything within %s", timeout))
+	ctx, cancel := context.WithTimeoutCause(c.Context(), timeout, fmt.Errorf("the cluster didn't answer everything within %s", timeout))
 	defer cancel()
 	state, err := preflight.Read(ctx, read)
 	if err != nil {

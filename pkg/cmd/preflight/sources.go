@@ -4,7 +4,6 @@
 package preflight
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,19 +37,19 @@ func clusterSources(c *cobra.Command) sources {
 		if err != nil {
 			return preflight.Sources{}, err
 		}
-		out.Access, err = accessOf(c, kube, account)
+		out.Access, err = accessOf(c.Context(), kube, account)
 		return out, err
 	}
 }
 
 // accessOf answers for a service account. The cluster would answer for one that doesn't exist, too, that it may do nothing; so
 // this asks first, and lets it pass when asking isn't allowed.
-func accessOf(c *cobra.Command, kube kubernetes.Interface, account string) (preflight.Access, error) {
+func accessOf(ctx context.Context, kube kubernetes.Interface, account string) (preflight.Access, error) {
 	namespace, name, ok := strings.Cut(account, "/")
 	if !ok || namespace == "" || name == "" {
 		return nil, fmt.Errorf("--as-service-account=%s is no namespace/name, such as velero/velero", account)
 	}
-	ctx, cancel := context.WithTimeout(cmp.Or(c.Context(), context.Background()), timeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if _, err := kube.CoreV1().ServiceAccounts(namespace).Get(ctx, name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("--as-service-account=%s: there is no ServiceAccount %s in namespace %s; see kubectl get serviceaccounts --namespace %s",

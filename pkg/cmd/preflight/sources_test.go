@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	. "github.com/onsi/gomega"
-	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -30,7 +29,7 @@ func TestAccessOfAServiceAccount(t *testing.T) {
 	} {
 		t.Run(account, func(t *testing.T) {
 			g := NewWithT(t)
-			access, err := accessOf(&cobra.Command{}, kube, account)
+			access, err := accessOf(t.Context(), kube, account)
 			if want != "" {
 				g.Expect(err).To(MatchError(ContainSubstring(want)))
 				return
@@ -47,6 +46,6 @@ func TestAccessOfAServiceAccountThatMayNotBeRead(t *testing.T) {
 	kube.PrependReactor("get", "serviceaccounts", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("forbidden")
 	})
-	_, err := accessOf(&cobra.Command{}, kube, "velero/server")
+	_, err := accessOf(t.Context(), kube, "velero/server")
 	g.Expect(err).NotTo(HaveOccurred(), "whoever may create SubjectAccessReviews need not be allowed to read ServiceAccounts")
 }

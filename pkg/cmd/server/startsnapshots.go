@@ -32,13 +32,13 @@ type startSnapshots struct {
 	group   errgroup.Group
 }
 
-// Remove implements recovery.Snapshots.
-func (s *startSnapshots) Remove(ctx context.Context, backup types.UID) (found int, left []snapshot.Leftover, err error) {
+// RemoveOwned implements recovery.Snapshots.
+func (s *startSnapshots) RemoveOwned(ctx context.Context, backup types.UID) (found int, left []snapshot.Leftover, err error) {
 	s.once.Do(func() { s.err = s.start(context.WithoutCancel(ctx)) })
 	if s.err != nil {
 		return 0, nil, s.err
 	}
-	return removeOwned(ctx, s.sweeper, backup)
+	return s.sweeper.RemoveOwned(ctx, backup)
 }
 
 func (s *startSnapshots) start(ctx context.Context) error {
@@ -68,22 +68,4 @@ func (s *startSnapshots) stop() {
 	if err := s.group.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		s.log.WithError(err).Warn("Following the snapshots of dead backups ended with an error")
 	}
-}
-
-// removeOwned removes the snapshots of a backup and says how many it had.
-func removeOwned(ctx context.Context, sweeper *snapshot.Sweeper, backup types.UID) (found int, left []snapshot.Leftover, err error) {
-	found, err = sweeper.CountOwned(ctx, backup)
-	if err != nil {
-		return 0, nil, err
-	}
-	left, err = sweeper.RemoveOwned(ctx, backup)
-	return found, left, err
-}
-
-// runningSnapshots removes those of backups of other servers that died while this one runs.
-type runningSnapshots struct{ sweeper *snapshot.Sweeper }
-
-// Remove implements recovery.Snapshots.
-func (s runningSnapshots) Remove(ctx context.Context, backup types.UID) (found int, left []snapshot.Leftover, err error) {
-	return removeOwned(ctx, s.sweeper, backup)
 }

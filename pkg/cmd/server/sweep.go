@@ -74,7 +74,7 @@ func (s *second) recovering(sweeper *snapshot.Sweeper) error {
 	}
 	deps := s.self.recovery(s.mgr.GetClient())
 	if features.IsEnabled(velerov1.CSIFeatureFlag) {
-		deps.Snapshots = runningSnapshots{sweeper: sweeper}
+		deps.Snapshots = sweeper
 	}
 	return s.mgr.Add(manager.RunnableFunc(recovery.New(deps).Run))
 }

@@ -78,7 +78,7 @@ func (r *Recovery) end(ctx context.Context, c *aCase, o *outcome) bool {
 	}
 	if r.deps.Snapshots != nil {
 		removing, cancel := context.WithTimeout(ctx, removeLimit)
-		o.snapshots, o.left, o.removeErr = r.deps.Snapshots.Remove(removing, c.uid)
+		o.snapshots, o.left, o.removeErr = r.deps.Snapshots.RemoveOwned(removing, c.uid)
 		cancel()
 	}
 	if ctx.Err() != nil {

@@ -41,11 +41,11 @@ type Records interface {
 	IsOpen(backup types.UID) bool
 }
 
-// Snapshots removes those of dead backups.
+// Snapshots removes those of dead backups; snapshot.Sweeper is one.
 type Snapshots interface {
-	// Remove removes every snapshot of a backup to its end, and returns when that is done or ctx has ended: how many there were, and
+	// RemoveOwned removes every snapshot of a backup to its end, and returns when that is done or ctx has ended: how many there were, and
 	// which are left.
-	Remove(ctx context.Context, backup types.UID) (found int, left []snapshot.Leftover, err error)
+	RemoveOwned(ctx context.Context, backup types.UID) (found int, left []snapshot.Leftover, err error)
 }
 
 // Instances knows which servers are alive; instance.Watch is one.

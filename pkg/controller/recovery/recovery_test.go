@@ -110,7 +110,7 @@ type snapshots struct {
 	events  *[]string
 }
 
-func (s *snapshots) Remove(_ context.Context, uid types.UID) (int, []snapshot.Leftover, error) {
+func (s *snapshots) RemoveOwned(_ context.Context, uid types.UID) (int, []snapshot.Leftover, error) {
 	s.removed = append(s.removed, uid)
 	*s.events = append(*s.events, "remove "+string(uid))
 	return s.found, s.left, s.err

@@ -6,17 +6,15 @@ package freezerecord
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"net"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/velero-clipper/clipper/internal/apiretry"
 )
 
 const (
@@ -36,7 +34,7 @@ func insist(ctx context.Context, request func(context.Context) error) error {
 	pause := pauses
 	for {
 		err := once(ctx, request)
-		if err == nil || !mayPass(err) {
+		if err == nil || !apiretry.MayPass(err) {
 			return err
 		}
 		timer := time.NewTimer(pause.Step())
@@ -55,27 +53,9 @@ func once(ctx context.Context, request func(context.Context) error) error {
 	return request(ctx)
 }
 
-// mayPass says whether the same request may work a moment later.
-func mayPass(err error) bool {
-	var netErr net.Error
-	switch {
-	case apierrors.IsTooManyRequests(err), apierrors.IsServerTimeout(err), apierrors.IsTimeout(err), apierrors.IsInternalError(err),
-		apierrors.IsServiceUnavailable(err), apierrors.IsConflict(err), apierrors.IsUnexpectedServerError(err):
-		return true
-	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &netErr):
-		return true
-	}
-	return utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) || utilnet.IsHTTP2ConnectionLost(err) || utilnet.IsProbableEOF(err)
-}
-
 // setEntries changes keys of a ConfigMap; a nil value removes one. No other writer is disturbed.
 func setEntries(ctx context.Context, c client.Client, part types.NamespacedName, entries map[string]*string) error {
 	return patch(ctx, c, part, map[string]any{"data": entries})
-}
-
-// setServer makes a ConfigMap that of another server.
-func setServer(ctx context.Context, c client.Client, part types.NamespacedName, server string) error {
-	return patch(ctx, c, part, map[string]any{"metadata": map[string]any{"annotations": map[string]string{AnnServer: server}}})
 }
 
 func patch(ctx context.Context, c client.Client, part types.NamespacedName, change map[string]any) error {

@@ -78,8 +78,7 @@ func newEntry(pod *unstructured.Unstructured, thaw []hook.Hook, now time.Time) E
 
 // keep returns the entry with those commands only that are still owed.
 func (e Entry) keep(pod *unstructured.Unstructured, owed []hook.Hook) Entry {
-	rest := newEntry(pod, owed, e.FrozenSince.Time)
-	return rest
+	return newEntry(pod, owed, e.FrozenSince.Time)
 }
 
 func (e Entry) text() (string, error) {

@@ -150,11 +150,9 @@ func (r *Record) put(ctx context.Context, key string, e Entry) error {
 
 // save adds an entry to its part, which is made when it isn't there: a first time, or after somebody deleted it.
 func (r *Record) save(ctx context.Context, part int, key, text string) error {
-	add := func() error {
-		return setEntries(ctx, r.store.Client, r.name(part), map[string]*string{key: &text})
-	}
 	if part < len(r.parts.sizes) {
-		if err := add(); !apierrors.IsNotFound(err) {
+		err := setEntries(ctx, r.store.Client, r.name(part), map[string]*string{key: &text})
+		if !apierrors.IsNotFound(err) {
 			return err
 		}
 	}
@@ -169,10 +167,10 @@ func (r *Record) save(ctx context.Context, part int, key, text string) error {
 	}
 	err := r.store.Client.Create(ctx, object)
 	if apierrors.IsAlreadyExists(err) { // of a try whose answer was lost, or of a server that this backup was begun by before
-		if err := setServer(ctx, r.store.Client, r.name(part), r.store.Server); err != nil {
-			return err
-		}
-		return add()
+		return patch(ctx, r.store.Client, r.name(part), map[string]any{
+			"metadata": map[string]any{"annotations": map[string]string{AnnServer: r.store.Server}},
+			"data":     map[string]string{key: text},
+		})
 	}
 	return err
 }

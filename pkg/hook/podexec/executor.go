@@ -154,7 +154,7 @@ func (e *Executor) try(ctx context.Context, log logrus.FieldLogger, c hook.Comma
 		log.Infof("stderr: %s", a.stderr.String())
 	}
 	if err != nil && errors.Is(context.Cause(ctx), errTimeout) {
-		err = a.classify(fmt.Errorf("timed out after %v", c.Timeout))
+		err = a.classify(fmt.Errorf("the command didn't end within its timeout of %s", c.Timeout))
 	}
 	return err
 }

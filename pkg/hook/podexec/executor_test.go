@@ -234,7 +234,7 @@ func TestACommandThatRuns(t *testing.T) {
 		command.Timeout = patience
 		log, _ := newLog()
 		err := c.executor(t, Options{}).Run(t.Context(), log, command)
-		g.Expect(err).To(MatchError("timed out after 2s"))
+		g.Expect(err).To(MatchError("the command didn't end within its timeout of 2s"))
 		g.Expect(hook.Owed(err)).To(BeFalse(), "it has been started")
 		g.Expect(started).To(Receive())
 		asked, _ := c.seen()
@@ -276,7 +276,7 @@ func TestAServerThatNeverAnswers(t *testing.T) {
 				g.Expect(err).NotTo(HaveOccurred(), "the second time it was heard")
 				return
 			}
-			g.Expect(err).To(MatchError("timed out after 2s"))
+			g.Expect(err).To(MatchError("the command didn't end within its timeout of 2s"))
 			g.Expect(hook.Owed(err)).To(BeTrue())
 		})
 	}
