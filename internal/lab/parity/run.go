@@ -7,10 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
@@ -32,6 +29,8 @@ import (
 const (
 	// caseLimit bounds one backup.
 	caseLimit = 90 * time.Second
+	// panicLimit is when it is asked why a backup hasn't ended. Most take two seconds.
+	panicLimit = 20 * time.Second
 	// queueLimit bounds the time that it is queued; no other one runs.
 	queueLimit = 30 * time.Second
 	// cleanLimit bounds the wait for snapshots that are being removed. A sidecar forgets some whose call hung when they were deleted.
@@ -52,13 +51,14 @@ func (l *Lab) Run(ctx context.Context, c Case) (stock, ours *Observation, err er
 	if err := w.create(ctx, c.World); err != nil {
 		return nil, nil, err
 	}
-	if stock, err = l.runEngine(ctx, c, w, l.engines[Stock]); err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", Stock, err)
+	stock, stockErr := l.runEngine(ctx, c, w, l.engines[Stock])
+	if stockErr != nil && !errors.Is(stockErr, ErrStockPanics) {
+		return nil, nil, fmt.Errorf("%s: %w", Stock, stockErr)
 	}
 	if ours, err = l.runEngine(ctx, c, w, l.engines[Ours]); err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", Ours, err)
 	}
-	return stock, ours, nil
+	return stock, ours, stockErr
 }
 
 // startBoth starts the servers that were never started: what a server makes for itself is in the other one's backups of everything, too.
@@ -207,9 +207,26 @@ func (l *Lab) takeBackup(ctx context.Context, c Case, e *engine) (*velerov1.Back
 	return l.awaitEnd(ctx, c, e)
 }
 
-// awaitEnd waits for the last phase of the case's Backup.
-func (l *Lab) awaitEnd(ctx context.Context, c Case, e *engine) (*velerov1.Backup, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, caseLimit, fmt.Errorf("the backup has not ended within %s", caseLimit))
+// awaitEnd waits for the last phase of the case's Backup. Stock's log is looked at on the way: there is no end when its finalizer panics.
+func (l *Lab) awaitEnd(ctx context.Context, c Case, e *engine) (last *velerov1.Backup, err error) {
+	for _, limit := range []time.Duration{panicLimit, caseLimit - panicLimit} {
+		if last, err = l.awaitEndFor(ctx, limit, c, e); err == nil || ctx.Err() != nil {
+			return last, err
+		}
+		panics, readErr := e.panics(c.Name)
+		if readErr != nil {
+			return nil, readErr
+		}
+		if panics {
+			return nil, fmt.Errorf("%w: %w", ErrStockPanics, err)
+		}
+	}
+	return last, fmt.Errorf("%w; the server's log is %s", err, e.server.LogPath())
+}
+
+// awaitEndFor is awaitEnd for some time.
+func (l *Lab) awaitEndFor(ctx context.Context, limit time.Duration, c Case, e *engine) (*velerov1.Backup, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the backup has not ended within %s", limit))
 	defer cancel()
 	var last *velerov1.Backup
 	err := cluster.Await(ctx, l.cluster.Client(), &velerov1.BackupList{}, func(event watch.Event) (bool, error) {
@@ -221,7 +238,7 @@ func (l *Lab) awaitEnd(ctx context.Context, c Case, e *engine) (*velerov1.Backup
 		return terminal(found.Status.Phase), nil
 	}, client.InNamespace(e.namespace))
 	if err != nil && last != nil {
-		err = fmt.Errorf("%w; its phase is %q; the server's log is %s", err, last.Status.Phase, e.server.LogPath())
+		err = fmt.Errorf("%w; its phase is %q", err, last.Status.Phase)
 	}
 	return last, err
 }
@@ -324,25 +341,4 @@ func awaitNone(ctx context.Context, c client.WithWatch, list client.ObjectList) 
 		}
 		return len(left) == 0, nil
 	}, &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: list.GetResourceVersion()}})
-}
-
-// Races returns what the race detector has reported of our server so far; nothing when its binary was built without it. Velero's own
-// engine has races, and they are not looked at.
-func (l *Lab) Races() ([]string, error) {
-	files, err := filepath.Glob(filepath.Join(l.opts.Dir, Ours, "*.log"))
-	if err != nil {
-		return nil, err
-	}
-	var found []string
-	for _, file := range files {
-		content, err := os.ReadFile(file)
-		if err != nil {
-			return nil, err
-		}
-		for _, report := range strings.Split(string(content), "WARNING: DATA RACE")[1:] {
-			report, _, _ = strings.Cut(report, "==================")
-			found = append(found, report)
-		}
-	}
-	return found, nil
 }
