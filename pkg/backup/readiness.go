@@ -4,6 +4,7 @@
 package backup
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -29,7 +30,18 @@ type ReadinessDeps struct {
 	Source ReadinessSource
 	// Judge gives a verdict on an error that a snapshot shows after its cut.
 	Judge snapshot.Judge
-	Clock clock.PassiveClock
+	// Nudger is asked to look at each snapshot that isn't ready.
+	Nudger Nudger
+	Clock  clock.PassiveClock
+	// Life ends when the server stops. Velero's interfaces have no context for a question.
+	Life context.Context //nolint:containedctx // see above
+	Log  logrus.FieldLogger
+}
+
+// Nudger gets snapshots going that the controllers have forgotten; snapshot.Nudger is one.
+type Nudger interface {
+	// Nudge returns whether there was something to do.
+	Nudge(ctx context.Context, namespace, name string) (bool, error)
 }
 
 // WithReadiness returns plugin managers that answer for the progress of CSI snapshots from memory. All other plugins are
@@ -88,6 +100,7 @@ func (a *readinessAction) Progress(operationID string, backup *velerov1.Backup) 
 	if state.Ready {
 		return progress, nil
 	}
+	a.nudge(parts[0], parts[1])
 	progress.Description = "waiting for the storage to make the snapshot ready for use"
 	if state.Fault.Text == "" || state.Fault.Stale {
 		return progress, nil
@@ -99,6 +112,17 @@ func (a *readinessAction) Progress(operationID string, backup *velerov1.Backup) 
 	}
 	progress.Description += "; it last reported: " + state.Fault.Text
 	return progress, nil
+}
+
+// nudge does what can be done for a snapshot that isn't ready.
+func (a *readinessAction) nudge(namespace, name string) {
+	log := a.Log.WithFields(logrus.Fields{"namespace": namespace, "volumeSnapshot": name})
+	switch nudged, err := a.Nudger.Nudge(a.Life, namespace, name); {
+	case err != nil:
+		log.WithError(err).Warn("The snapshot-controller can't be told of a snapshot that it seems to have forgotten")
+	case nudged:
+		log.Info("The snapshot is ready and its VolumeSnapshot doesn't say so; the snapshot-controller is made to look again")
+	}
 }
 
 // Cancel does nothing: a snapshot that is cut can't be called back (297).

@@ -4,6 +4,7 @@
 package backup_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -29,6 +30,14 @@ type memory map[string]snapshot.Readiness
 func (m memory) Readiness(namespace, name string) (snapshot.Readiness, bool) {
 	state, ok := m[namespace+"/"+name]
 	return state, ok
+}
+
+// nudger notes what it is asked; it fails.
+type nudger struct{ asked []string }
+
+func (n *nudger) Nudge(_ context.Context, namespace, name string) (bool, error) {
+	n.asked = append(n.asked, namespace+"/"+name)
+	return false, errors.New("forbidden")
 }
 
 // manager starts plugins that answer with a description of their own.
@@ -71,7 +80,10 @@ func TestReadinessOfSnapshots(t *testing.T) {
 		}
 		return snapshot.Judgement{}
 	})
-	deps := backup.ReadinessDeps{Source: source, Judge: judge, Clock: clocktesting.NewFakePassiveClock(updated.Add(time.Minute))}
+	nudges := &nudger{}
+	deps := backup.ReadinessDeps{
+		Source: source, Judge: judge, Nudger: nudges, Clock: clocktesting.NewFakePassiveClock(updated.Add(time.Minute)), Life: t.Context(), Log: logrus.New(),
+	}
 	cases := map[string]struct {
 		id        string
 		pluginErr error
@@ -102,6 +114,7 @@ func TestReadinessOfSnapshots(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := NewWithT(t)
 			plugins := &manager{err: test.pluginErr}
+			nudges.asked = nil
 			overridden := backup.WithReadiness(func(logrus.FieldLogger) clientmgmt.Manager { return plugins }, deps)(logrus.New())
 			action, err := overridden.GetBackupItemActionV2(snapshotAction)
 			g.Expect(err).NotTo(HaveOccurred())
@@ -116,6 +129,11 @@ func TestReadinessOfSnapshots(t *testing.T) {
 				g.Expect(got).To(Equal(test.want))
 			}
 			g.Expect(len(plugins.started) > 0).To(Equal(test.asked))
+			if strings.HasPrefix(test.want.Description, "waiting") {
+				g.Expect(nudges.asked).To(Equal([]string{strings.Join(strings.Split(test.id, "/")[:2], "/")}))
+			} else {
+				g.Expect(nudges.asked).To(BeEmpty())
+			}
 			g.Expect(action.Cancel(test.id, nil)).To(Succeed())
 			if name == "an error that can't heal" {
 				g.Expect(asked).To(Equal(snapshot.Observation{

@@ -301,8 +301,11 @@ func handleOf(content *snapshotv1.VolumeSnapshotContent) string {
 }
 
 func isReady(vs *snapshotv1.VolumeSnapshot, content *snapshotv1.VolumeSnapshotContent) bool {
-	return vs != nil && vs.Status != nil && ptr.Deref(vs.Status.ReadyToUse, false) &&
-		content != nil && content.Status != nil && ptr.Deref(content.Status.ReadyToUse, false)
+	return vs != nil && vs.Status != nil && ptr.Deref(vs.Status.ReadyToUse, false) && isContentReady(content)
+}
+
+func isContentReady(content *snapshotv1.VolumeSnapshotContent) bool {
+	return content != nil && content.Status != nil && ptr.Deref(content.Status.ReadyToUse, false)
 }
 
 // errorOf is the error that stands on the content, or else on the VolumeSnapshot, which gets a copy later. Once there is a

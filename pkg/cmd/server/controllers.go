@@ -143,7 +143,10 @@ func (s *second) operations(velerocontroller.BackupTracker) (reconciler, error) 
 
 // readiness is what both the end of a walk and the wait after it tell the progress of snapshots from.
 func (s *second) readiness() backup.ReadinessDeps {
-	return backup.ReadinessDeps{Source: s.snapshots.tracker, Judge: s.snapshots.judge, Clock: clock.RealClock{}}
+	return backup.ReadinessDeps{
+		Source: s.snapshots.tracker, Judge: s.snapshots.judge, Nudger: s.snapshots.nudger,
+		Clock: clock.RealClock{}, Life: s.life, Log: s.log,
+	}
 }
 
 // finalizer gives backups their end, after Velero's own second look at the items whose operations have ended.

@@ -90,6 +90,7 @@ type snapshots struct {
 	tracker *snapshot.Tracker
 	taker   *snapshot.Taker
 	remover *snapshot.Remover
+	nudger  *snapshot.Nudger
 	judge   snapshot.Judge
 }
 
@@ -242,7 +243,10 @@ func (s *second) snapshotting() error {
 	if err := s.metrics.registry.Register(taker.Metrics()); err != nil {
 		return fmt.Errorf("registering the snapshot metrics: %w", err)
 	}
-	s.snapshots = snapshots{tracker: tracker, taker: taker, remover: remover, judge: judge}
+	s.snapshots = snapshots{
+		tracker: tracker, taker: taker, remover: remover, judge: judge,
+		nudger: snapshot.NewNudger(snapshotClient, tracker, clock.RealClock{}),
+	}
 	return s.mgr.Add(taker)
 }
 
