@@ -54,6 +54,8 @@ type Deps struct {
 	Discovery discovery.Helper
 	// Executor runs hooks in pods.
 	Executor hook.Executor
+	// Pods is asked before a pod is frozen whether it is still the one that was listed. Default: nobody is.
+	Pods hook.Pods
 	// OpenRecord begins the record of a backup's frozen pods. Default: none is kept, and pods stay frozen when the process dies.
 	OpenRecord func(*velerov1.Backup) FreezeRecord
 	// Taker and Settler take snapshots, remove those that turn out to be of no use, and follow the removal of failed ones.

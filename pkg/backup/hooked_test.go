@@ -4,6 +4,7 @@
 package backup_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -14,6 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/velero-clipper/clipper/pkg/backup"
+	"github.com/velero-clipper/clipper/pkg/hook"
 	"github.com/velero-clipper/clipper/pkg/snapshot"
 )
 
@@ -259,5 +262,20 @@ func TestAPodIsNotFrozenForAClaimThatCannotBeProtected(t *testing.T) {
 		c.Expect(r.files()).To(ContainElement("pods app/db-2"))
 		c.Expect(r.files()).NotTo(ContainElement("pods app/db-1"))
 		c.Expect(c.errors()).To(ConsistOf(ContainSubstring("missing")))
+	})
+}
+
+// replaced are pods that aren't those any more that were listed.
+type replaced struct{}
+
+func (replaced) Check(context.Context, hook.Command) error { return errors.New("the pod was replaced") }
+
+func TestAPodThatWasReplacedSinceItWasListedIsNotFrozen(t *testing.T) {
+	inCluster(t, func(c *cluster) {
+		c.claims("data")
+		c.add(hooked("db", "data"))
+		c.change = func(deps *backup.Deps) { deps.Pods = replaced{} }
+		c.start().wait()
+		c.Expect(c.events.all("freeze")).To(BeEmpty())
 	})
 }

@@ -32,7 +32,7 @@ func (r *run) resolve(ctx context.Context) (err error) {
 		return err
 	}
 	r.runner = hook.NewRunner(hook.Deps{
-		Executor: r.deps.Executor, Clock: r.deps.Clock, Set: r.hooks, Log: r.log, Recorder: r.openRecord(), FreezeSeconds: r.deps.FreezeSeconds,
+		Executor: r.deps.Executor, Pods: r.deps.Pods, Clock: r.deps.Clock, Set: r.hooks, Log: r.log, Recorder: r.openRecord(), FreezeSeconds: r.deps.FreezeSeconds,
 	})
 
 	stopped := r.call(ctx, r.callLimit(), "that is asked what it applies to", func() { err = r.resolveActions(ctx) })

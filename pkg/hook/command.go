@@ -28,7 +28,8 @@ type Command struct {
 	// Timeout bounds one attempt to run it, from the request to the command's end. It is never 0.
 	Timeout time.Duration
 	// Insist has a command that didn't reach its container tried again until it has run. A thaw is such a command. It may then be
-	// run twice in the rare case that the connection broke at the moment at which it was to start.
+	// run twice in the rare case that the connection broke at the moment at which it was to start. Each attempt looks at the pod before:
+	// one that isn't that of UID any more gets no command.
 	Insist bool
 }
 
@@ -36,6 +37,13 @@ type Command struct {
 type Executor interface {
 	// Run runs a command and waits for its end, for its timeout or for that of ctx. It writes the command's output to log.
 	Run(ctx context.Context, log logrus.FieldLogger, command Command) error
+}
+
+// Pods looks at pods in the cluster; podexec.Executor does. It is used from many goroutines.
+type Pods interface {
+	// Check returns an error when a command must not be run, because its pod isn't there any more, or was replaced by another of its
+	// name, and when that can't be known.
+	Check(ctx context.Context, command Command) error
 }
 
 // NotRunError says that a command has not run, because it didn't reach its container.

@@ -25,6 +25,9 @@
 // A running hook is never abandoned: if Freeze returned while the freeze command still ran, the thaw could overtake it
 // and the application would stay frozen. Every hook is bounded by its timeout instead.
 //
+// The backup has listed its pods some time before it freezes them. A pod that was replaced by another of its name since gets no hook: its
+// record would be that of a pod that is gone, and nobody would thaw the new one.
+//
 // With a Recorder, no command that may freeze a pod is sent before it is recorded how to thaw it. A pod without post hooks can't be
 // thawed by anybody, and one without pre hooks isn't frozen; neither is recorded.
 package hook

@@ -168,6 +168,19 @@ func (f *fakeExecutor) ran() []string {
 	return out
 }
 
+// fakePods answers whether a pod is still the same, and notes that it was asked.
+type fakePods struct {
+	executor *fakeExecutor
+	err      error
+}
+
+func (f fakePods) Check(_ context.Context, c Command) error {
+	f.executor.mu.Lock()
+	defer f.executor.mu.Unlock()
+	f.executor.calls = append(f.executor.calls, "- look at "+string(c.UID))
+	return f.err
+}
+
 func fails() error { return errHook }
 
 // fakeRecorder notes its calls in the executor's list, so that their order is seen.

@@ -31,6 +31,9 @@ type Recorder interface {
 type Deps struct {
 	// Executor runs the commands. Required.
 	Executor Executor
+	// Pods is asked before each pre hook whether the pod is still the one that the backup has listed, which may be long ago. Default:
+	// nobody is.
+	Pods Pods
 	// Clock dates the freeze windows. Default: the real clock.
 	Clock clock.PassiveClock
 	// Set has the hooks of the backup's spec. Default: none, only annotations count.
@@ -109,7 +112,8 @@ func NewRunner(deps Deps) *Runner {
 //
 // An error means that the pod must not be backed up: a hook whose onError is explicitly Fail has failed (the hooks after
 // it don't run), or ctx has ended. A failure of any other hook is only an error line, and the next hook runs. When the freeze
-// can't be recorded, each of the pod's pre hooks fails, without having been run. Every error has been logged as an error line
+// can't be recorded, each of the pod's pre hooks fails, without having been run; so does one whose pod is gone or was replaced by
+// another of its name. Every error has been logged as an error line
 // before Freeze returns; one of a hook whose onError is Fail as two, of the hook and of the pod.
 //
 // ctx is looked at between hooks. A hook that is running is waited for, at most for its timeout.
@@ -151,6 +155,9 @@ func (r *Runner) preHook(ctx context.Context, state *podState, c call) error {
 		return err
 	}
 	err := c.check()
+	if err == nil && r.deps.Pods != nil {
+		err = r.deps.Pods.Check(ctx, CommandOf(c.pod, c.phase, c.hook))
+	}
 	if err == nil {
 		err = r.record(ctx, state, c.pod)
 	}

@@ -73,6 +73,7 @@ func (s *second) backup(tracker velerocontroller.BackupTracker) (reconciler, err
 		Dynamic:     s.dynamic,
 		Discovery:   s.discovery,
 		Executor:    s.self.executor,
+		Pods:        s.self.executor,
 		OpenRecord:  func(b *velerov1.Backup) backup.FreezeRecord { return s.self.records.Open(b) },
 		Taker:       s.snapshots.taker,
 		Settler:     s.snapshots.remover,

@@ -18,6 +18,12 @@
 // tried again: running it twice is better than an application that stays frozen. Once the last stream is confirmed the command
 // counts as run, whatever becomes of it. A connection that ends without a result is an error, never a success.
 //
+// # Which pod it runs in
+//
+// The API runs a command in the pod that has a name at that moment, and knows no condition on its UID. So each attempt of a command that
+// insists looks at the pod first; for the others their caller does (hook.Pods). A pod that is replaced between the look and the request,
+// which follow each other at once, isn't noticed.
+//
 // # Limits
 //
 // Each attempt has the command's timeout. The command itself goes on in its container when the timeout is over: the API has no

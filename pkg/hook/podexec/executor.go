@@ -91,12 +91,14 @@ func (e *Executor) insist(ctx context.Context, log logrus.FieldLogger, c hook.Co
 	defer cancel()
 	pause := e.pauses
 	for warned := false; hook.Owed(err); {
-		gone, looked := e.podGone(ctx, c)
-		switch {
-		case gone:
-			return &hook.NotRunError{Err: err, PodGone: true}
-		case looked == nil && isFinal(err):
-			return err
+		if isFinal(err) { // where the pod went in this moment, that is why
+			looked := e.Check(ctx, c)
+			if isGone(looked) {
+				return errors.Join(looked, err)
+			}
+			if looked == nil || apierrors.IsForbidden(looked) {
+				return err
+			}
 		}
 		if !warned {
 			log.WithError(err).Warn("The hook didn't reach its container; it is tried again until it has run")
@@ -124,20 +126,45 @@ func ended(ctx context.Context, err error) error {
 	return &hook.NotRunError{Err: fmt.Errorf("%w (%w)", err, cause)}
 }
 
-// podGone says whether the pod that a command is for isn't there any more. An error means that this isn't known.
-func (e *Executor) podGone(ctx context.Context, c hook.Command) (bool, error) {
+// Check implements hook.Pods. The error of a pod that isn't there any more is a hook.NotRunError that says so.
+func (e *Executor) Check(ctx context.Context, c hook.Command) error {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	pod, err := e.client.CoreV1().Pods(c.Namespace).Get(ctx, c.Pod, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return true, nil
+		err = fmt.Errorf("pod %s/%s isn't there any more", c.Namespace, c.Pod)
 	case err != nil:
-		return false, fmt.Errorf("looking at pod %s/%s: %w", c.Namespace, c.Pod, err)
+		return fmt.Errorf("looking at pod %s/%s: %w", c.Namespace, c.Pod, err)
 	case c.UID != "" && pod.UID != c.UID:
-		return true, nil
+		err = fmt.Errorf("pod %s/%s was replaced by another of its name: its UID was %s and is %s now; nothing is run in the new one",
+			c.Namespace, c.Pod, c.UID, pod.UID)
+	case pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
+		err = fmt.Errorf("all containers of pod %s/%s have ended; it is %s", c.Namespace, c.Pod, pod.Status.Phase)
+	default:
+		return nil
 	}
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed, nil
+	return &hook.NotRunError{Err: err, PodGone: true}
+}
+
+// checkAttempt looks at the pod of a thaw before an attempt. Where pods may not be read nothing is known of it, and a thaw comes first.
+func (e *Executor) checkAttempt(ctx context.Context, c hook.Command) error {
+	if !c.Insist {
+		return nil
+	}
+	err := e.Check(ctx, c)
+	if err == nil || isGone(err) {
+		return err
+	}
+	if apierrors.IsForbidden(err) {
+		return nil
+	}
+	return &hook.NotRunError{Err: err}
+}
+
+func isGone(err error) bool {
+	var notRun *hook.NotRunError
+	return errors.As(err, &notRun) && notRun.PodGone
 }
 
 // try makes one attempt and writes what the command put out.
@@ -147,6 +174,9 @@ func (e *Executor) try(ctx context.Context, log logrus.FieldLogger, c hook.Comma
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, errTimeout)
 	defer cancel()
+	if err := e.checkAttempt(ctx, c); err != nil {
+		return err
+	}
 	a := &attempt{Executor: e, command: c}
 	err := a.run(ctx)
 	if a.progress.mayHaveRun() {

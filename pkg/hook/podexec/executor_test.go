@@ -114,22 +114,24 @@ func TestWhatDidNotReachTheContainerIsTriedAgain(t *testing.T) {
 func TestWhatIsNotTriedAgain(t *testing.T) {
 	forbidden := status(http.StatusForbidden, metav1.StatusReasonForbidden)
 	notFound := status(http.StatusNotFound, metav1.StatusReasonNotFound)
-	down := status(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)
 	tests := map[string]struct {
 		fault answer
 		pod   func(*corev1.Pod) *corev1.Pod
+		goes  bool
 		gone  bool
 		text  string
 	}{
 		"a refusal that asking again doesn't change": {fault: forbidden, text: "the answer is 403"},
 		"a pod that is gone": {
-			fault: notFound, pod: func(*corev1.Pod) *corev1.Pod { return nil }, gone: true, text: "the answer is 404",
+			pod: func(*corev1.Pod) *corev1.Pod { return nil }, gone: true, text: "isn't there any more",
 		},
+		"a pod that goes at that moment": {fault: notFound, goes: true, gone: true, text: "the answer is 404"},
 		"another pod of that name": {
-			fault: down, pod: func(p *corev1.Pod) *corev1.Pod { p.UID = "another"; return p }, gone: true, text: "the answer is 503",
+			pod: func(p *corev1.Pod) *corev1.Pod { p.UID = "another"; return p }, gone: true,
+			text: "its UID was uid-a and is another now",
 		},
 		"a pod that has ended": {
-			fault: down, pod: func(p *corev1.Pod) *corev1.Pod { p.Status.Phase = corev1.PodSucceeded; return p }, gone: true, text: "the answer is 503",
+			pod: func(p *corev1.Pod) *corev1.Pod { p.Status.Phase = corev1.PodSucceeded; return p }, gone: true, text: "have ended",
 		},
 	}
 	for name, tt := range tests {
@@ -137,7 +139,16 @@ func TestWhatIsNotTriedAgain(t *testing.T) {
 			g := NewWithT(t)
 			c := newCluster(t)
 			log, _ := newLog()
-			c.answers = []answer{tt.fault}
+			if tt.fault != nil {
+				c.answers = []answer{func(w http.ResponseWriter, r *http.Request) {
+					c.set(func() {
+						if tt.goes {
+							c.pod = nil
+						}
+					})
+					tt.fault(w, r)
+				}}
+			}
 			if tt.pod != nil {
 				c.pod = tt.pod(c.pod)
 			}
@@ -147,10 +158,46 @@ func TestWhatIsNotTriedAgain(t *testing.T) {
 			g.Expect(notRun.PodGone).To(Equal(tt.gone))
 			g.Expect(err).To(MatchError(ContainSubstring(tt.text)))
 			asked, ran := c.seen()
-			g.Expect(asked).To(Equal(1))
+			g.Expect(asked == 1).To(Equal(tt.fault != nil), "a pod that isn't the one that is meant isn't asked")
 			g.Expect(ran).To(BeEmpty())
 		})
 	}
+}
+
+func TestAPodThatIsReplacedBetweenTwoAttempts(t *testing.T) {
+	g := NewWithT(t)
+	c := newCluster(t)
+	c.answers = []answer{func(w http.ResponseWriter, r *http.Request) {
+		c.set(func() { c.pod = c.pod.DeepCopy(); c.pod.UID = "another" })
+		status(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)(w, r)
+	}}
+	log, _ := newLog()
+	err := c.executor(t, Options{}).Run(t.Context(), log, thaw())
+	g.Expect(err).To(MatchError(ContainSubstring("its UID was uid-a and is another now")))
+	g.Expect(hook.Owed(err)).To(BeFalse())
+	_, ran := c.seen()
+	g.Expect(ran).To(BeEmpty())
+}
+
+func TestAThawWherePodsMayNotBeRead(t *testing.T) {
+	g := NewWithT(t)
+	c := newCluster(t)
+	c.look = status(http.StatusForbidden, metav1.StatusReasonForbidden)
+	log, _ := newLog()
+	e := c.executor(t, Options{})
+	g.Expect(e.Run(t.Context(), log, thaw())).To(Succeed(), "a pod must not stay frozen for that")
+	g.Expect(e.Check(t.Context(), freeze())).To(MatchError(ContainSubstring("looking at pod app/a")))
+}
+
+func TestALookThatFailsIsRepeatedForAThaw(t *testing.T) {
+	g := NewWithT(t)
+	c := newCluster(t)
+	c.look = func(w http.ResponseWriter, r *http.Request) {
+		c.set(func() { c.look = nil })
+		status(http.StatusInternalServerError, metav1.StatusReasonInternalError)(w, r)
+	}
+	log, _ := newLog()
+	g.Expect(c.executor(t, Options{}).Run(t.Context(), log, thaw())).To(Succeed())
 }
 
 func TestAPodThatGoesEndsTheInsisting(t *testing.T) {

@@ -98,6 +98,7 @@ type cluster struct {
 	mu      sync.Mutex
 	answers []answer // for the next exec requests
 	pod     *corev1.Pod
+	look    answer // to those who look at the pod
 	asked   int
 	ran     []string
 }
@@ -126,8 +127,12 @@ func newCluster(t *testing.T) *cluster {
 
 func (c *cluster) getPod(w http.ResponseWriter, _ *http.Request) {
 	c.mu.Lock()
-	pod := c.pod
+	pod, look := c.pod, c.look
 	c.mu.Unlock()
+	if look != nil {
+		look(w, nil)
+		return
+	}
 	if pod == nil {
 		status(http.StatusNotFound, metav1.StatusReasonNotFound)(w, nil)
 		return
