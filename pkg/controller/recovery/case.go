@@ -26,8 +26,8 @@ const (
 
 // outcome is what was done about a case.
 type outcome struct {
-	thawed, needless, failed, owed []podResult
-	unreadable                     []error
+	thawed, needless, failed, owed, deferred []podResult
+	unreadable                               []error
 
 	snapshots int
 	left      []snapshot.Leftover
@@ -39,7 +39,7 @@ type podResult struct{ pod, note string }
 
 // isComplete says whether nothing is left to be done.
 func (o *outcome) isComplete() bool {
-	return len(o.owed) == 0 && len(o.unreadable) == 0 && len(o.left) == 0 && o.removeErr == nil
+	return len(o.owed) == 0 && len(o.deferred) == 0 && len(o.unreadable) == 0 && len(o.left) == 0 && o.removeErr == nil
 }
 
 // recover takes a case through its steps.

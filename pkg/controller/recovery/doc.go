@@ -9,6 +9,7 @@
 //   - Recovery.AtStart (recovery.go) is run before anything else of the server is started; Recovery.Run looks again from time to time.
 //   - find.go finds the cases: a Backup that is in progress, a freeze record, or both.
 //   - case.go takes one case through its steps; thaw.go thaws its pods, in parallel.
+//   - later.go lets a thaw wait while a later backup has the same pod frozen.
 //   - mark.go gives the Backup its end: Failed with a reason, or, if asked for, back to the queue for a second try.
 //   - reason.go puts what was done into words.
 //

@@ -54,8 +54,9 @@ func (o *outcome) pods() string {
 	}
 	say("pods thawed", o.thawed, false)
 	say("pods whose thaw ran and failed", o.failed, true)
-	say("pods that are gone and need no thaw", o.needless, false)
+	say("pods that need no thaw", o.needless, true)
 	say("pods still frozen", o.owed, true)
+	say("pods that wait for the thaw of a later backup", o.deferred, true)
 	if len(o.unreadable) > 0 {
 		parts = append(parts, fmt.Sprintf("entries of frozen pods that can't be read: %d", len(o.unreadable)))
 	}

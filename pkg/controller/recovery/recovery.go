@@ -6,6 +6,7 @@ package recovery
 import (
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -39,6 +40,8 @@ type Records interface {
 	List(ctx context.Context) ([]*freezerecord.Stored, error)
 	// IsOpen says whether this process runs the backup.
 	IsOpen(backup types.UID) bool
+	// Hold keeps this process from freezing a pod until release is called. It returns nil when a backup of it has the pod frozen.
+	Hold(ctx context.Context, pod freezerecord.Entry) (release func())
 }
 
 // Snapshots removes those of dead backups; snapshot.Sweeper is one.
@@ -82,7 +85,13 @@ type Deps struct {
 }
 
 // Recovery recovers what dead servers left behind. AtStart and Run are not to be run at the same time.
-type Recovery struct{ deps Deps }
+type Recovery struct {
+	deps Deps
+
+	mu sync.Mutex
+	// deferred are the thaws that wait for the end of a later freeze of the same pod: the UID of its backup, by record and pod.
+	deferred map[string]types.UID
+}
 
 // New makes a Recovery.
 func New(deps Deps) *Recovery {
@@ -92,7 +101,7 @@ func New(deps Deps) *Recovery {
 	if deps.Clock == nil {
 		deps.Clock = clock.RealClock{}
 	}
-	return &Recovery{deps: deps}
+	return &Recovery{deps: deps, deferred: map[string]types.UID{}}
 }
 
 // AtStart recovers all that is there, and returns when Velero's own server may be started: when no backup of another living server

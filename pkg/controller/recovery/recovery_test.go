@@ -260,7 +260,7 @@ func TestWhatBecomesOfPods(t *testing.T) {
 	reason := h.get("nightly").Status.FailureReason
 	h.Expect(reason).To(ContainSubstring("pods thawed: app/well;"))
 	h.Expect(reason).To(ContainSubstring("pods whose thaw ran and failed: app/fails (exit code 1), app/panics (running its command panicked: nil map);"))
-	h.Expect(reason).To(ContainSubstring("pods that are gone and need no thaw: app/gone;"))
+	h.Expect(reason).To(ContainSubstring("pods that need no thaw: app/gone (the pod is gone);"))
 	h.Expect(reason).To(ContainSubstring("pods still frozen: app/away (503 from the API server)"))
 	h.Expect(h.executor.all()).To(ContainElements("fails resume", "away thaw", "panics resume"))
 	h.Expect(h.records()).To(HaveLen(1), "one pod is owed its thaw")

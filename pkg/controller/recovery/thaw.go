@@ -25,12 +25,23 @@ func (r *Recovery) thawAll(ctx context.Context, c *aCase, o *outcome) {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), thawLimit, fmt.Errorf("it was tried for %s", thawLimit))
 	defer cancel()
 	o.unreadable = c.record.Unreadable
+	frozen, err := r.frozenNow(ctx, c.uid)
+	if err != nil { // it isn't known what must not be thawed
+		for _, pod := range c.record.Pods {
+			if pod.ThawedAt == nil {
+				o.add(pod.String(), owed, err.Error())
+			} else {
+				o.add(pod.String(), kindOf(pod.Outcome), pod.Outcome)
+			}
+		}
+		return
+	}
 	var mu sync.Mutex
 	var group errgroup.Group
 	group.SetLimit(thawsAtOnce)
 	for _, pod := range c.record.Pods {
 		group.Go(func() error {
-			kind, note := r.thaw(ctx, c, pod)
+			kind, note := r.thawUnlessFrozen(ctx, c, pod, frozen)
 			mu.Lock()
 			defer mu.Unlock()
 			o.add(pod.String(), kind, note)
@@ -48,22 +59,23 @@ const (
 	needless
 	failed
 	owed
+	deferred // until a later backup has thawed it
 )
 
 // add notes the end of a thaw.
 func (o *outcome) add(pod string, kind thawKind, note string) {
-	list := map[thawKind]*[]podResult{thawed: &o.thawed, needless: &o.needless, failed: &o.failed, owed: &o.owed}[kind]
+	list := map[thawKind]*[]podResult{thawed: &o.thawed, needless: &o.needless, failed: &o.failed, owed: &o.owed, deferred: &o.deferred}[kind]
 	*list = append(*list, podResult{pod: pod, note: note})
 }
 
 // goneNote is what the record has about a pod that needed no thaw.
 const goneNote = "the pod is gone"
 
+// laterNote is what it has about a pod that was frozen again by a later backup, and thawed by that.
+const laterNote = "a later backup has frozen and thawed it since"
+
 // thaw runs the hooks that thaw a pod, and notes in the record what has run.
 func (r *Recovery) thaw(ctx context.Context, c *aCase, pod *freezerecord.Pod) (thawKind, string) {
-	if pod.ThawedAt != nil { // by a recovery that was killed
-		return kindOf(pod.Outcome), pod.Outcome
-	}
 	log := c.log.WithField("namespace", pod.Namespace).WithField("pod", pod.Pod)
 	var note string
 	var owing []error
@@ -87,17 +99,23 @@ func (r *Recovery) thaw(ctx context.Context, c *aCase, pod *freezerecord.Pod) (t
 		}
 		return owed, errors.Join(owing...).Error()
 	}
-	if err := c.record.Settle(ctx, pod, r.deps.Clock.Now(), note); err != nil {
-		log.WithError(err).Warn("The pod is thawed, but that couldn't be noted; it may be thawed twice")
-	}
+	r.settle(ctx, c, pod, note)
 	return kindOf(note), note
+}
+
+// settle notes in the record that nothing is left to be done for a pod.
+func (r *Recovery) settle(ctx context.Context, c *aCase, pod *freezerecord.Pod, note string) {
+	if err := c.record.Settle(ctx, pod, r.deps.Clock.Now(), note); err != nil {
+		c.log.WithField("namespace", pod.Namespace).WithField("pod", pod.Pod).WithError(err).
+			Warn("The pod is thawed, but that couldn't be noted; it may be thawed twice")
+	}
 }
 
 func kindOf(note string) thawKind {
 	switch note {
 	case "":
 		return thawed
-	case goneNote:
+	case goneNote, laterNote:
 		return needless
 	default:
 		return failed

@@ -9,6 +9,7 @@
 //   - Store (store.go) is the records of one installation: Open begins that of a backup, List reads all.
 //   - Record (record.go) is the record of a running backup. It implements hook.Recorder.
 //   - Stored (stored.go) is a record as it was found; who recovers works through it.
+//   - hands.go keeps a recovery and a running backup of this process from having the same pod in hand at the same time.
 //   - entry.go is the form of an entry, for people too; parts.go divides a record into ConfigMaps; durable.go writes and repeats.
 //
 // # Form

@@ -6,6 +6,7 @@ package freezerecord
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	"github.com/sirupsen/logrus"
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
@@ -27,19 +28,64 @@ type Record struct {
 	// The rest is changed by who has the turn.
 	entries map[string]Entry
 	parts   parts
+	// held are the pods that this backup has in hand, by key; hook.Runner calls for a pod one after the other.
+	held   map[string]Entry
+	heldMu sync.Mutex
 	// doubtful are keys, with their part, that shouldn't be there: of a freeze whose writing failed, which may have reached the API
 	// server all the same, and of a pod that is thawed and whose entry couldn't be removed.
 	doubtful map[string]int
 }
 
 // Frozen implements hook.Recorder. It returns when the entry is stored. An error that may pass is met by repetition for some 20
-// seconds.
+// seconds. A pod that a recovery thaws at this moment, after an earlier backup, is waited for as long.
 func (r *Record) Frozen(ctx context.Context, pod *unstructured.Unstructured, thaw []hook.Hook) error {
-	return r.write(ctx, newEntry(pod, thaw, r.store.Clock.Now()))
+	entry := newEntry(pod, thaw, r.store.Clock.Now())
+	if err := r.hold(ctx, entry); err != nil {
+		return err
+	}
+	if err := r.write(ctx, entry); err != nil {
+		r.release(keyOf(entry.Namespace, entry.Pod))
+		return err
+	}
+	return nil
+}
+
+// hold takes a pod in hand, so that no recovery thaws it in between.
+func (r *Record) hold(ctx context.Context, e Entry) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, allTries, fmt.Errorf("it was waited for %s", allTries))
+	defer cancel()
+	if err := r.store.hands.freeze(ctx, e); err != nil {
+		return err
+	}
+	key := keyOf(e.Namespace, e.Pod)
+	r.release(key) // of a freeze before that has not ended
+	r.heldMu.Lock()
+	defer r.heldMu.Unlock()
+	r.held[key] = e
+	return nil
+}
+
+func (r *Record) release(key string) {
+	r.heldMu.Lock()
+	defer r.heldMu.Unlock()
+	if e, found := r.held[key]; found {
+		r.store.hands.unfreeze(e)
+		delete(r.held, key)
+	}
+}
+
+func (r *Record) releaseAll() {
+	r.heldMu.Lock()
+	defer r.heldMu.Unlock()
+	for key, e := range r.held {
+		r.store.hands.unfreeze(e)
+		delete(r.held, key)
+	}
 }
 
 // Thawed implements hook.Recorder: it removes the pod's entry, or what has been run of it.
 func (r *Record) Thawed(ctx context.Context, pod *unstructured.Unstructured, owed []hook.Hook) error {
+	defer r.release(keyOf(pod.GetNamespace(), pod.GetName()))
 	if err := r.take(ctx); err != nil {
 		return err
 	}
@@ -77,6 +123,7 @@ func (r *Record) erase(ctx context.Context, key string, part int) error {
 // still to be thawed, and are found by List from now on. It heeds ctx but not its end: it has a limit of its own.
 func (r *Record) Close(ctx context.Context, log logrus.FieldLogger) {
 	defer r.store.end(r.backup.UID)
+	defer r.releaseAll()
 	ctx = context.WithoutCancel(ctx)
 	if err := r.take(ctx); err != nil {
 		return

@@ -34,6 +34,7 @@ type Options struct {
 type Store struct {
 	Options
 	maxPart int
+	hands   hands
 
 	mu   sync.Mutex
 	open map[types.UID]bool
@@ -44,7 +45,7 @@ func NewStore(opts Options) *Store {
 	if opts.Clock == nil {
 		opts.Clock = clock.RealClock{}
 	}
-	return &Store{Options: opts, maxPart: defaultMaxPart, open: map[types.UID]bool{}}
+	return &Store{Options: opts, maxPart: defaultMaxPart, hands: hands{pods: map[string]*hand{}}, open: map[types.UID]bool{}}
 }
 
 // Open begins the record of a backup that this process runs. It writes nothing before the first pod is frozen. Close ends it.
@@ -54,7 +55,7 @@ func (s *Store) Open(backup *velerov1.Backup) *Record {
 	s.open[backup.UID] = true
 	return &Record{
 		store: s, backup: backup, turn: make(chan struct{}, 1),
-		entries: map[string]Entry{}, parts: parts{max: s.maxPart, where: map[string]int{}, sized: map[string]int{}}, doubtful: map[string]int{},
+		entries: map[string]Entry{}, held: map[string]Entry{}, parts: parts{max: s.maxPart, where: map[string]int{}, sized: map[string]int{}}, doubtful: map[string]int{},
 	}
 }
 
@@ -64,6 +65,10 @@ func (s *Store) IsOpen(backup types.UID) bool {
 	defer s.mu.Unlock()
 	return s.open[backup]
 }
+
+// Hold keeps backups of this process from freezing a pod while a recovery thaws it, until release is called; it waits for another
+// recovery that has the pod. It returns nil when a running backup has the pod frozen, which thaws it itself, and when ctx has ended.
+func (s *Store) Hold(ctx context.Context, pod Entry) (release func()) { return s.hands.thaw(ctx, pod) }
 
 func (s *Store) end(backup types.UID) {
 	s.mu.Lock()
