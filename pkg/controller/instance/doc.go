@@ -12,7 +12,10 @@
 //   - The Lease has no holder, or there is none: the process ended in order.
 //   - Otherwise it is dead when its Lease wasn't renewed for Duration while somebody watched, with looks that are seconds apart
 //     and all of which were answered: an API server that is away keeps the holder from renewing too. Clocks are not compared: those of
-//     two nodes may differ.
+//     two nodes may differ. Whoever finds that empties the Lease before anything else, if it hasn't been renewed in that moment.
+//
+// A process that was taken for dead and lives, such as one that was cut off from the cluster, finds its Lease empty, or another's, when it
+// renews it (Lease.Lost). An API server that was away for long does no harm as long as nobody has taken the Lease.
 //
 // Two servers must not have the same name. Where that can't be helped, such as two processes on one machine, the names are given.
 package instance

@@ -99,7 +99,12 @@ type Lease struct {
 	Clock clock.WithTicker
 	// Log of the server.
 	Log logrus.FieldLogger
+	// Lost is called by Keep, once, when another process has the Lease, or has taken it away because it took this one for dead. What this
+	// process runs may be in the hands of others from there on. Default: nobody is told.
+	Lost func(cause error)
 
+	// renewed is when the Lease was taken or renewed last.
+	renewed time.Time
 	// held says that Take has succeeded once. Before that a Lease of another holder is that of the process before.
 	held bool
 }
@@ -123,7 +128,7 @@ func (l *Lease) Take(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("taking Lease %s: %w", name, err)
 	}
-	l.held = true
+	l.held, l.renewed = true, now.Time
 	return nil
 }
 
@@ -133,9 +138,9 @@ func (l *Lease) fill(lease *coordinationv1.Lease, now metav1.MicroTime) {
 	lease.Spec.AcquireTime, lease.Spec.RenewTime = &now, &now
 }
 
-// errTaken: somebody else has the Lease.
-var errTaken = errors.New("another server has taken the Lease of this one. Two servers of a namespace must not have the same name; " +
-	"see the flag --server-name")
+// errTaken: this process doesn't have the Lease any more.
+var errTaken = errors.New("another server has taken the Lease of this one: it took this one for dead, or has the same name, which two " +
+	"servers of a namespace must not have (see the flag --server-name)")
 
 // Keep renews the Lease until ctx ends, and gives it back then. A renewal that fails is tried again at the next one's time, and so is
 // Take as long as it hasn't succeeded.
@@ -155,7 +160,10 @@ func (l *Lease) Keep(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case errors.Is(err, errTaken):
-			l.Log.WithError(err).Error("This server can't be told from another one any more")
+			l.Log.WithError(err).Error("This server has lost its Lease; what it was doing may be in the hands of another one")
+			if l.Lost != nil {
+				l.Lost(err)
+			}
 			return
 		case err != nil && !failing:
 			l.Log.WithError(err).Warn("The Lease of this server couldn't be renewed; that is tried again, and not said again")
@@ -169,16 +177,17 @@ func (l *Lease) hold(ctx context.Context) error {
 	if !l.held {
 		return l.Take(ctx)
 	}
-	err := l.change(ctx, l.renew)
-	if apierrors.IsNotFound(err) { // somebody deleted it
+	now := metav1.NewMicroTime(l.Clock.Now())
+	err := l.change(ctx, func(lease *coordinationv1.Lease) { lease.Spec.RenewTime = &now })
+	switch {
+	case apierrors.IsNotFound(err) && now.Sub(l.renewed) > Duration: // gone while it couldn't be renewed: who has looked knows no server
+		return fmt.Errorf("%w; it is removed by now", errTaken)
+	case apierrors.IsNotFound(err): // somebody deleted it
 		return l.Take(ctx)
+	case err == nil:
+		l.renewed = now.Time
 	}
 	return err
-}
-
-func (l *Lease) renew(lease *coordinationv1.Lease) {
-	now := metav1.NewMicroTime(l.Clock.Now())
-	lease.Spec.RenewTime = &now
 }
 
 // giveBack says that this process ends in order: nobody has to wait for the end of its Lease.

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -63,7 +64,7 @@ type sight struct {
 	looked time.Time
 }
 
-// Look says how the process of an ID stands. No ID, such as that of a backup of another version, is dead.
+// Look says how the process of an ID stands. One that is found dead can't hold its Lease any more from there on. No ID, such as that of a backup of another version, is dead.
 func (w *Watch) Look(ctx context.Context, id ID) (State, error) {
 	server := id.server()
 	if server == "" {
@@ -84,7 +85,27 @@ func (w *Watch) Look(ctx context.Context, id ID) (State, error) {
 	case ptr.Deref(lease.Spec.HolderIdentity, "") != string(id):
 		return Dead, nil
 	}
-	return w.compare(id, lease.UID, lease.ResourceVersion), nil
+	state := w.compare(id, lease.UID, lease.ResourceVersion)
+	if state != Dead {
+		return state, nil
+	}
+	return w.takeAway(ctx, id, lease)
+}
+
+// takeAway empties the Lease of a process that is taken for dead, as it was when it was looked at. Should the process live, it can't
+// renew the Lease any more, and knows by that what others think of it; one that has just renewed it keeps it.
+func (w *Watch) takeAway(ctx context.Context, id ID, lease *coordinationv1.Lease) (State, error) {
+	lease.Spec.HolderIdentity = ptr.To("")
+	_, err := w.Leases.Update(ctx, lease, metav1.UpdateOptions{})
+	switch {
+	case err == nil, apierrors.IsNotFound(err), apierrors.IsForbidden(err): // without the right the holder may only not notice
+		return Dead, nil
+	case apierrors.IsConflict(err):
+		return Unsure, nil
+	default:
+		w.forget(id)
+		return Unsure, fmt.Errorf("taking the Lease of server %s away: %w", id, err)
+	}
 }
 
 // forget begins the watch of a Lease anew.
