@@ -9,6 +9,7 @@ import (
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -48,7 +49,7 @@ func (r *Recovery) recover(ctx context.Context, c *aCase) {
 	if !r.refresh(ctx, c) {
 		return
 	}
-	if c.inProgress() {
+	if c.unended() {
 		c.log.Warnf("The server %s died while the backup was in progress; recovering", c.server)
 	}
 	if c.record != nil {
@@ -57,7 +58,7 @@ func (r *Recovery) recover(ctx context.Context, c *aCase) {
 	if ctx.Err() != nil {
 		return // the next start goes on from here
 	}
-	if c.inProgress() {
+	if c.unended() {
 		if !r.end(ctx, c, o) {
 			return
 		}
@@ -73,8 +74,11 @@ func (r *Recovery) end(ctx context.Context, c *aCase, o *outcome) bool {
 	if !r.refresh(ctx, c) { // thaws take their time
 		return false
 	}
-	if !c.inProgress() {
+	if !c.unended() {
 		return true
+	}
+	if !r.claim(ctx, c) {
+		return false
 	}
 	if r.deps.Snapshots != nil {
 		removing, cancel := context.WithTimeout(ctx, removeLimit)
@@ -91,10 +95,28 @@ func (r *Recovery) end(ctx context.Context, c *aCase, o *outcome) bool {
 	return true
 }
 
+// claim takes a Backup over from its dead server. Should that live all the same, and come to the end of its run at this moment, it sees
+// that its backup isn't its own any more: one whose snapshots are removed must not look complete.
+func (r *Recovery) claim(ctx context.Context, c *aCase) bool {
+	before := c.backup.DeepCopy()
+	metav1.SetMetaDataAnnotation(&c.backup.ObjectMeta, AnnRecoverer, string(r.deps.Self))
+	ctx, cancel := context.WithTimeout(ctx, oneTry)
+	defer cancel()
+	err := r.deps.Client.Patch(ctx, c.backup, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	if err == nil {
+		return true
+	}
+	c.postponed = true
+	if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		c.log.WithError(err).Error("The backup whose server died can't be taken over; that is tried again")
+	}
+	return false
+}
+
 // refresh reads a Backup that was in progress from the API server: what was listed may be old, and its server may have brought it to
 // its end before it went. It returns false when the case must be left alone: another server runs the backup by now, or that isn't known.
 func (r *Recovery) refresh(ctx context.Context, c *aCase) bool {
-	if !c.inProgress() {
+	if !c.unended() {
 		return true
 	}
 	live := new(velerov1.Backup)

@@ -101,6 +101,7 @@ func TestABackupThatEndsWhileItsPodsAreThawed(t *testing.T) {
 	h.executor.answer = func(hook.Command) error {
 		b := h.get("nightly")
 		b.Status.Phase = velerov1.BackupPhaseFailed
+		delete(b.Annotations, AnnServer)
 		return h.client.Update(context.Background(), b)
 	}
 	h.atStart()

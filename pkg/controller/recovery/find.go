@@ -40,7 +40,16 @@ func (c *aCase) inProgress() bool {
 	return c.backup != nil && c.backup.Status.Phase == velerov1.BackupPhaseInProgress
 }
 
-// find returns the backups that are in progress, and those that have a record, except for those that this process runs.
+// abandoned says whether the Backup was marked Failed while a server had it in hand. The start of Velero's own code does that to what
+// it finds in progress, and looks after neither pods nor snapshots.
+func (c *aCase) abandoned() bool {
+	return c.backup != nil && c.backup.Status.Phase == velerov1.BackupPhaseFailed && ServerOf(c.backup) != ""
+}
+
+// unended says whether there is something to be ended.
+func (c *aCase) unended() bool { return c.inProgress() || c.abandoned() }
+
+// find returns the backups that are in progress or were when they were marked Failed, and those that have a record, except for those that this process runs.
 func (r *Recovery) find(ctx context.Context) ([]*aCase, error) {
 	ctx, cancel := context.WithTimeout(ctx, oneTry)
 	defer cancel()
@@ -62,14 +71,14 @@ func (r *Recovery) find(ctx context.Context) ([]*aCase, error) {
 	for _, record := range records {
 		recorded[record.UID] = true
 		c := &aCase{uid: record.UID, name: record.Backup, recorder: instance.ID(record.Server), backup: byUID[record.UID], record: record}
-		if c.server = c.recorder; c.inProgress() && ServerOf(c.backup) != "" {
+		if c.server = c.recorder; c.unended() && ServerOf(c.backup) != "" {
 			c.server = ServerOf(c.backup)
 		}
 		cases = append(cases, c)
 	}
 	for uid, b := range byUID {
 		c := &aCase{uid: uid, name: b.Name, server: ServerOf(b), backup: b}
-		if c.inProgress() && !recorded[uid] {
+		if c.unended() && !recorded[uid] {
 			cases = append(cases, c)
 		}
 	}
@@ -80,7 +89,7 @@ func (r *Recovery) find(ctx context.Context) ([]*aCase, error) {
 func (r *Recovery) others(cases []*aCase) []*aCase {
 	var found []*aCase
 	for _, c := range cases {
-		if r.deps.Records.IsOpen(c.uid) || c.server == r.deps.Self && c.inProgress() {
+		if r.deps.Records.IsOpen(c.uid) || c.server == r.deps.Self && c.unended() {
 			continue
 		}
 		// A record of ours that isn't open is that of a run that is over. It has no living owner but us.
@@ -98,6 +107,10 @@ func (r *Recovery) others(cases []*aCase) []*aCase {
 
 // AnnServer is the annotation of a Backup in progress that names the server that runs it. It goes with the end of the backup.
 const AnnServer = freezerecord.AnnServer
+
+// AnnRecoverer is the annotation of a Backup that a server recovers: from there on the end of the backup is that server's to write, and
+// what it was complete with is removed. It goes with the end of the backup.
+const AnnRecoverer = "velero.io/recovering-server"
 
 // ServerOf returns the ID of the server that runs a backup; empty when that isn't said.
 func ServerOf(b *velerov1.Backup) instance.ID { return instance.ID(b.Annotations[AnnServer]) }

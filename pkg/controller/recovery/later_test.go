@@ -60,7 +60,7 @@ func TestAnOwedThawWaitsForALaterFreeze(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := later(t, server, "uid-a")
 				defer f.stop()
-				<-time.After(10 * DefaultInterval)
+				<-time.After(2 * DefaultInterval)
 				f.Expect(f.executor.all()).To(BeEmpty(), "its snapshots aren't cut yet")
 				f.Expect(f.records()).To(HaveLen(2))
 
@@ -82,7 +82,7 @@ func TestAnOwedThawAfterALaterFreezeThatOwesItsOwn(t *testing.T) {
 		<-time.After(2 * DefaultInterval)
 		f.instances.set(alive, instance.Dead)
 		<-time.After(2 * DefaultInterval)
-		f.Expect(f.executor.all()).To(ContainElements("a thaw", "a resume"), "today's backup died before it has thawed the pod")
+		f.Expect(f.executor.all()).To(ContainElement("a thaw"), "today's backup died before it has thawed the pod")
 		f.Expect(f.records()).To(BeEmpty())
 	})
 }

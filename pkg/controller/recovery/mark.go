@@ -6,6 +6,7 @@ package recovery
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
 	velerov2alpha1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v2alpha1"
@@ -19,7 +20,8 @@ import (
 // AnnRetried is the annotation of a backup that was put back into the queue; its value is when. It is done once.
 const AnnRetried = "velero.io/retried-after-restart"
 
-// mark gives a Backup that is in progress its end. One that isn't any more keeps the end it has.
+// mark gives a Backup that is in progress its end. One that isn't any more keeps the end it has; where that was written over the head of
+// its server, what was done is added.
 func (r *Recovery) mark(ctx context.Context, c *aCase, o *outcome) error {
 	moved, err := r.cancelTransfers(ctx, c)
 	if err != nil {
@@ -33,14 +35,19 @@ func (r *Recovery) mark(ctx context.Context, c *aCase, o *outcome) error {
 			return err
 		}
 		event = ""
-		if current.UID != c.uid || current.Status.Phase != velerov1.BackupPhaseInProgress {
+		if current.UID != c.uid || !(&aCase{backup: current}).unended() {
 			return nil
 		}
 		before := current.DeepCopy()
 		delete(current.Annotations, AnnServer)
-		if again && current.Annotations[AnnRetried] == "" {
+		delete(current.Annotations, AnnRecoverer)
+		switch {
+		case current.Status.Phase == velerov1.BackupPhaseFailed:
+			event, message = eventRecovered, o.reason()
+			current.Status.FailureReason = strings.TrimPrefix(current.Status.FailureReason+"; "+message, "; ")
+		case again && current.Annotations[AnnRetried] == "":
 			event, message = eventRetried, r.requeue(current)
-		} else {
+		default:
 			event, message = eventRecovered, r.fail(current, o)
 		}
 		return r.deps.Client.Patch(ctx, current, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))

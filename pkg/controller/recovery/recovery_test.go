@@ -93,6 +93,13 @@ func (e *executor) Run(_ context.Context, _ logrus.FieldLogger, c hook.Command) 
 	return err
 }
 
+// note adds to the list of events of a harness.
+func (e *executor) note(event string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	*e.events = append(*e.events, event)
+}
+
 func (e *executor) all() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -107,12 +114,12 @@ type snapshots struct {
 	left    []snapshot.Leftover
 	err     error
 	removed []types.UID
-	events  *[]string
+	note    func(string)
 }
 
 func (s *snapshots) RemoveOwned(_ context.Context, uid types.UID) (int, []snapshot.Leftover, error) {
 	s.removed = append(s.removed, uid)
-	*s.events = append(*s.events, "remove "+string(uid))
+	s.note("remove " + string(uid))
 	return s.found, s.left, s.err
 }
 
@@ -143,14 +150,18 @@ func setup(t *testing.T) *harness {
 				return err
 			}
 			if b, ok := o.(*velerov1.Backup); ok {
-				h.events = append(h.events, "mark "+b.Name)
+				what := "mark "
+				if b.Annotations[AnnRecoverer] != "" {
+					what = "claim "
+				}
+				h.executor.note(what + b.Name)
 			}
 			return c.Patch(ctx, o, p, opts...)
 		},
 	}).Build()
 	h.store = freezerecord.NewStore(freezerecord.Options{Client: h.client, Namespace: "velero", Server: dead})
 	h.executor = &executor{events: &h.events}
-	h.snapshots = &snapshots{events: &h.events}
+	h.snapshots = &snapshots{note: h.executor.note}
 	h.instances = &instances{state: map[instance.ID]instance.State{}}
 	h.recorder = record.NewFakeRecorder(100)
 	logger, hook := logrustest.NewNullLogger()
@@ -219,13 +230,13 @@ func TestADeadBackupIsThawedRemovedAndMarked(t *testing.T) {
 	h.snapshots.found = 3
 	h.atStart()
 	h.Expect(h.executor.all()).To(Equal([]string{"a resume", "a thaw", "b resume", "b thaw"}))
-	h.Expect(h.events[4:]).To(Equal([]string{"remove nightly-uid", "mark nightly"}), "in this order, after the thaws")
+	h.Expect(h.events[4:]).To(Equal([]string{"claim nightly", "remove nightly-uid", "mark nightly"}), "in this order, after the thaws")
 	got := h.get("nightly")
 	h.Expect(got.Status.Phase).To(Equal(velerov1.BackupPhaseFailed))
 	h.Expect(got.Status.CompletionTimestamp).NotTo(BeNil())
 	h.Expect(got.Status.FailureReason).To(Equal("the server stopped while the backup was in progress; it was recovered at the next start; " +
 		"pods thawed: app/a, app/b; CSI snapshots removed: 3"))
-	h.Expect(got.Annotations).NotTo(HaveKey(AnnServer))
+	h.Expect(got.Annotations).To(BeEmpty())
 	h.Expect(h.records()).To(BeEmpty())
 	h.Expect(h.recorder.Events).To(Receive(ContainSubstring("BackupRecovered")))
 }
@@ -277,7 +288,7 @@ func TestARecoveryThatWasKilledIsTakenUp(t *testing.T) {
 	b := h.backup("nightly", dead, velerov1.BackupPhaseInProgress)
 	h.frozen(b, "a")
 	h.onPatch = func(o client.Object) error {
-		if _, ok := o.(*velerov1.Backup); ok {
+		if b, ok := o.(*velerov1.Backup); ok && b.Annotations[AnnRecoverer] == "" {
 			return apierrors.NewForbidden(velerov1.Resource("backups"), "nightly", errors.New("no right"))
 		}
 		return nil
@@ -321,6 +332,7 @@ func TestARecordWithoutItsBackup(t *testing.T) {
 
 func (h *harness) end(b *velerov1.Backup, phase velerov1.BackupPhase) {
 	b.Status.Phase = phase
+	delete(b.Annotations, AnnServer)
 	h.Expect(h.client.Update(h.t.Context(), b)).To(Succeed())
 }
 
