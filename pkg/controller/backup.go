@@ -21,6 +21,7 @@ import (
 	"github.com/vmware-tanzu/velero/pkg/util/logging"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -30,6 +31,7 @@ import (
 
 	"github.com/velero-clipper/clipper/pkg/backup"
 	"github.com/velero-clipper/clipper/pkg/hook/freezerecord"
+	"github.com/velero-clipper/clipper/pkg/snapshot"
 )
 
 // Engine takes a backup; backup.Engine is one.
@@ -80,7 +82,7 @@ type Defaults struct {
 	VolumeSnapshotLocations map[string]string
 }
 
-// Deps is what a BackupReconciler works with. All fields are required.
+// Deps is what a BackupReconciler works with. All fields are required unless they say otherwise.
 type Deps struct {
 	// Client reads through the manager's cache.
 	Client client.Client
@@ -104,6 +106,20 @@ type Deps struct {
 	Log logrus.FieldLogger
 	// Clock tells the time.
 	Clock clock.PassiveClock
+	// Lost ends, with the cause, when other servers may have taken this one for dead: its backups end, and how they end is no longer its
+	// to say. Default: never.
+	Lost context.Context //nolint:containedctx // it is the life of the process, not that of a call
+	// Snapshots removes those of a backup that the end of the server has ended. Default: the next start does.
+	Snapshots Snapshots
+	// Limit ends when the process has to come to its end. Default: never.
+	Limit context.Context //nolint:containedctx // see Lost
+}
+
+// Snapshots removes those of a backup; snapshot.Sweeper is one.
+type Snapshots interface {
+	// RemoveOwned removes every snapshot of a backup to its end, and returns when that is done or ctx has ended: how many there were, and
+	// which are left.
+	RemoveOwned(ctx context.Context, backup types.UID) (found int, left []snapshot.Leftover, err error)
 }
 
 // BackupReconciler runs Backups that are ready to start.
@@ -117,6 +133,12 @@ type BackupReconciler struct {
 // NewBackupReconciler returns a reconciler.
 func NewBackupReconciler(deps Deps, opts Options) *BackupReconciler {
 	opts.ConcurrentBackups = max(opts.ConcurrentBackups, 1)
+	if deps.Lost == nil {
+		deps.Lost = context.Background()
+	}
+	if deps.Limit == nil {
+		deps.Limit = context.Background()
+	}
 	return &BackupReconciler{deps: deps, opts: opts, encode: encode.ToJSONGzip}
 }
 
@@ -165,11 +187,13 @@ func (r *BackupReconciler) Reconcile(ctx context.Context, request ctrl.Request) 
 		log.WithError(err).Error("The backup failed")
 		r.fail(job.backup, err)
 	}
-	r.recordEnd(job.backup)
 	// Before the patch: the queue looks at the tracker when it sees the change, and the finalizer may be done with the backup
 	// before this goroutine goes on.
 	r.track(job.backup)
-	r.finish(ctx, started, job.backup, log)
+	if r.finish(ctx, started, job.backup, log) {
+		r.recordEnd(job.backup)
+		r.removeSnapshots(ctx, job.backup, log)
+	}
 	return ctrl.Result{}, nil
 }
 

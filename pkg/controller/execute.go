@@ -67,6 +67,9 @@ func (r *BackupReconciler) execute(ctx context.Context, j *job) error {
 	result, runErr := r.runEngine(ctx, x)
 	r.conclude(x, result, runErr)
 	x.log.DoneForPersist(serverLog)
+	if cause := context.Cause(r.deps.Lost); cause != nil { // nothing is uploaded for a backup that others may have given its end
+		return errors.Join(runErr, cause)
+	}
 	return errors.Join(runErr, r.persist(x, result))
 }
 
@@ -108,6 +111,7 @@ func (r *BackupReconciler) takeBackup(server context.Context, x *execution) (*ba
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(server))
 	defer cancel(nil)
 	defer context.AfterFunc(server, func() { cancel(errStopping) })()
+	defer context.AfterFunc(r.deps.Lost, func() { cancel(context.Cause(r.deps.Lost)) })()
 	itemActions, err := x.plugins.GetBackupItemActionsV2()
 	if err != nil {
 		return nil, fmt.Errorf("starting the backup item action plugins: %w", err)
@@ -127,15 +131,16 @@ func (r *BackupReconciler) takeBackup(server context.Context, x *execution) (*ba
 		StopPlugins:       x.plugins.CleanupClients, // they start again when they are called
 		Log:               x.log,
 	}, x.tarball)
-	return result, sayStopping(ctx, err)
+	return result, sayWhy(ctx, err)
 }
 
-// sayStopping puts the end of the server before an error that only follows from it, such as that of a request that was given up.
-func sayStopping(ctx context.Context, err error) error {
-	if err == nil || errors.Is(err, errStopping) || !errors.Is(context.Cause(ctx), errStopping) {
+// sayWhy puts why the server ended the backup before an error that only follows from it, such as that of a request that was given up.
+func sayWhy(ctx context.Context, err error) error {
+	cause := context.Cause(ctx)
+	if err == nil || cause == nil || errors.Is(err, cause) {
 		return err
 	}
-	return fmt.Errorf("%w: %w", errStopping, err)
+	return fmt.Errorf("%w: %w", cause, err)
 }
 
 // recovered makes an error of a panic. Without that a Backup would stay InProgress until the server is restarted: nobody looks

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/velero-clipper/clipper/pkg/controller/recovery"
 	"github.com/velero-clipper/clipper/pkg/hook/freezerecord"
 )
 
@@ -21,8 +22,14 @@ import (
 var errNotOurs = errors.New("another server took this one for dead")
 
 // finish writes how a run ended, from what the Backup was when it was begun. A Backup that another server has given its end keeps
-// that: its snapshots are removed, and a backup that has none must not look like a complete one.
-func (r *BackupReconciler) finish(ctx context.Context, started, ended *velerov1.Backup, log logrus.FieldLogger) {
+// that: its snapshots are removed, and a backup that has none must not look like a complete one. It returns false when the end isn't
+// that of this run.
+func (r *BackupReconciler) finish(ctx context.Context, started, ended *velerov1.Backup, log logrus.FieldLogger) bool {
+	if cause := context.Cause(r.deps.Lost); cause != nil {
+		log.WithError(cause).Error("The end of the backup isn't written: that is left to who recovers it")
+		r.deps.Tracker.Delete(started.Namespace, started.Name)
+		return false
+	}
 	ctx = context.WithoutCancel(ctx) // a server that is told to stop says how its backups ended
 	tried := false
 	err := veleroclient.RetryOnRetriableMaxBackOff(r.opts.ResourceTimeout, func() error {
@@ -42,11 +49,32 @@ func (r *BackupReconciler) finish(ctx context.Context, started, ended *velerov1.
 		return r.deps.Client.Patch(ctx, ended.DeepCopy(), client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{}))
 	}, worthRepeating)
 	if err == nil {
-		return
+		return true
 	}
 	log.WithError(err).Errorf("The Backup's status can't be changed from %s to %s", started.Status.Phase, ended.Status.Phase)
 	if !worthRepeating(err) { // nobody takes it to its end, and a later one of its name must not wait for that
 		r.deps.Tracker.Delete(started.Namespace, started.Name)
+	}
+	return !errors.Is(err, errNotOurs)
+}
+
+// removeSnapshots removes those of a backup that the end of the server has ended. While the server runs the sweep does that; this one has
+// ended by now. It may take as long as the process has; what is left then the next start removes.
+func (r *BackupReconciler) removeSnapshots(server context.Context, b *velerov1.Backup, log logrus.FieldLogger) {
+	if r.deps.Snapshots == nil || server.Err() == nil || b.Status.Phase != velerov1.BackupPhaseFailed {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(server))
+	defer cancel()
+	defer context.AfterFunc(r.deps.Limit, cancel)()
+	found, left, err := r.deps.Snapshots.RemoveOwned(ctx, b.UID)
+	switch {
+	case err != nil:
+		log.WithError(err).Warn("The snapshots of the backup can't all be removed; the next start does that")
+	case len(left) > 0:
+		log.Warnf("Of %d snapshots of the backup %d aren't removed yet; the next start does that", found, len(left))
+	case found > 0:
+		log.Infof("%d snapshots of the backup are removed", found)
 	}
 }
 
@@ -58,7 +86,8 @@ func worthRepeating(err error) bool { return !apierrors.IsNotFound(err) && !erro
 // is: a Backup in progress must get its end.
 func (r *BackupReconciler) isOurs(started, live *velerov1.Backup) bool {
 	server := live.Annotations[freezerecord.AnnServer]
-	return live.UID == started.UID && live.Status.Phase == started.Status.Phase && (server == "" || server == r.opts.Server)
+	return live.UID == started.UID && live.Status.Phase == started.Status.Phase && (server == "" || server == r.opts.Server) &&
+		live.Annotations[recovery.AnnRecoverer] == ""
 }
 
 // isWritten says whether a Backup has the end of this run already, and may have gone on from there. A second run has another start.
@@ -68,10 +97,11 @@ func isWritten(started, ended, live *velerov1.Backup) bool {
 		phase != started.Status.Phase && (phase == ended.Status.Phase || phase != velerov1.BackupPhaseFailed)
 }
 
-// letGo takes our name off a Backup that isn't ours any more, where the other left it: we do nothing more for it.
+// letGo takes our name off a Backup that isn't ours any more, where the other left it: we do nothing more for it. On one that is being
+// recovered the name stays until that is done.
 func (r *BackupReconciler) letGo(ctx context.Context, live *velerov1.Backup) error {
 	notOurs := fmt.Errorf("it is %s by now: %w", live.Status.Phase, errNotOurs)
-	if r.opts.Server == "" || live.Annotations[freezerecord.AnnServer] != r.opts.Server {
+	if r.opts.Server == "" || live.Annotations[freezerecord.AnnServer] != r.opts.Server || live.Annotations[recovery.AnnRecoverer] != "" {
 		return notOurs
 	}
 	before := live.DeepCopy()

@@ -4,15 +4,19 @@
 package controller
 
 import (
+	"context"
 	"errors"
 	"io"
 	"testing"
 
 	. "github.com/onsi/gomega"
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/velero-clipper/clipper/pkg/backup"
+	"github.com/velero-clipper/clipper/pkg/controller/recovery"
 	"github.com/velero-clipper/clipper/pkg/hook/freezerecord"
+	"github.com/velero-clipper/clipper/pkg/snapshot"
 )
 
 // While a backup runs it says which server runs it, so that another one doesn't take it for a dead one's. Nothing of that is in
@@ -44,9 +48,12 @@ func TestABackupThatAnotherServerHasTakenKeepsWhatThatWrote(t *testing.T) {
 		change func(*velerov1.Backup)
 		after  string
 	}{
-		"marked by its recovery":         {phase: velerov1.BackupPhaseFailed},
-		"marked by Velero's own start":   {phase: velerov1.BackupPhaseFailed, server: us},
-		"back in the queue":              {phase: velerov1.BackupPhaseNew},
+		"marked by its recovery":       {phase: velerov1.BackupPhaseFailed},
+		"marked by Velero's own start": {phase: velerov1.BackupPhaseFailed, server: us},
+		"back in the queue":            {phase: velerov1.BackupPhaseNew},
+		"being recovered": {phase: velerov1.BackupPhaseInProgress, server: us, after: us, change: func(b *velerov1.Backup) {
+			b.Annotations[recovery.AnnRecoverer] = other
+		}},
 		"run again by the other":         {phase: velerov1.BackupPhaseInProgress, server: other, after: other},
 		"deleted and made a second time": {phase: velerov1.BackupPhaseInProgress, change: func(b *velerov1.Backup) { b.UID = "second" }},
 	} {
@@ -108,4 +115,101 @@ func TestAnAnnotationThatSomebodyRemovedDoesNotKeepABackupInProgress(t *testing.
 		return &backup.Result{}, nil
 	}
 	g.Expect(h.reconcile(t, "b1").Status.Phase).To(Equal(velerov1.BackupPhaseFinalizing))
+}
+
+// No metric counts an end that isn't the backup's.
+func TestAnEndThatIsNotWrittenIsNotCounted(t *testing.T) {
+	g := NewWithT(t)
+	h := newHarness(t, with(ready("b1")), func(s *setup) { s.options.Server = "velero-0_ab12" })
+	h.engine.run = func(backup.Request, io.Writer) (*backup.Result, error) {
+		b := h.get(t, "b1")
+		b.Status.Phase = velerov1.BackupPhaseNew
+		delete(b.Annotations, freezerecord.AnnServer)
+		g.Expect(h.client.Update(t.Context(), b)).To(Succeed())
+		return nil, errors.New("ours")
+	}
+	h.reconcile(t, "b1")
+	g.Expect(h.metric(t, "velero_backup_failure_total", "schedule", "")).To(BeNumerically("<=", 0))
+	g.Expect(h.metric(t, "velero_backup_attempt_total", "schedule", "")).To(Equal(1.0))
+}
+
+// Another server took this one for dead, and may be about to thaw its pods and to remove its snapshots: the run ends, and leaves the rest
+// to the other.
+func TestAServerThatHasLostItsLeaseEndsItsBackups(t *testing.T) {
+	for name, runErr := range map[string]error{"in the middle of a run": errors.New("listing pods: context canceled"), "at its end": nil} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			h := newHarness(t, with(ready("b1")), func(s *setup) { s.options.Server = "velero-0_ab12" })
+			lost, lose := context.WithCancelCause(t.Context())
+			h.reconciler.deps.Lost = lost
+			removed := &removals{}
+			h.reconciler.deps.Snapshots = removed
+			engine := engineFunc(func(ctx context.Context) (*backup.Result, error) {
+				lose(errors.New("another server has taken the Lease"))
+				<-ctx.Done()
+				g.Expect(context.Cause(ctx)).To(MatchError("another server has taken the Lease"))
+				return &backup.Result{}, runErr
+			})
+			h.reconciler.deps.Engine = engine
+			after := h.reconcile(t, "b1")
+			g.Expect(after.Status.Phase).To(Equal(velerov1.BackupPhaseInProgress), "its end is the other's to write")
+			g.Expect(after.Annotations).To(HaveKey(freezerecord.AnnServer), "by which it is found")
+			g.Expect(h.bucket.objects).To(BeEmpty())
+			g.Expect(removed.of).To(BeEmpty())
+			g.Expect(h.metric(t, "velero_backup_failure_total", "schedule", "")).To(BeNumerically("<=", 0))
+			g.Expect(h.tracker.calls[len(h.tracker.calls)-1]).To(Equal("delete velero/b1"))
+		})
+	}
+}
+
+// removals notes whose snapshots are removed.
+type removals struct {
+	of   []types.UID
+	left []snapshot.Leftover
+	call func(ctx context.Context)
+}
+
+func (r *removals) RemoveOwned(ctx context.Context, backup types.UID) (int, []snapshot.Leftover, error) {
+	r.of = append(r.of, backup)
+	if r.call != nil {
+		r.call(ctx)
+	}
+	return 36, r.left, nil
+}
+
+// The sweep has ended with the server. What is cut already would stay until the next start.
+func TestABackupThatTheEndOfTheServerEndsHasItsSnapshotsRemoved(t *testing.T) {
+	g := NewWithT(t)
+	server, stop := context.WithCancel(t.Context())
+	h := newHarness(t, with(ready("b1")))
+	limit, end := context.WithCancel(t.Context())
+	h.reconciler.deps.Limit = limit
+	h.reconciler.deps.Engine = engineFunc(func(ctx context.Context) (*backup.Result, error) {
+		stop()
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	})
+	removed := &removals{left: []snapshot.Leftover{{Ref: snapshot.Ref{Name: "vs"}, Reason: "the driver hangs"}}}
+	removed.call = func(ctx context.Context) {
+		g.Expect(h.get(t, "b1").Status.Phase).To(Equal(velerov1.BackupPhaseFailed), "that comes first, so that it isn't lost")
+		g.Expect(ctx.Err()).NotTo(HaveOccurred())
+		end()
+		<-ctx.Done() // as long as the process may take, and no longer
+	}
+	h.reconciler.deps.Snapshots = removed
+	_, err := h.reconciler.Reconcile(server, requestFor("b1"))
+	g.Expect(err).NotTo(HaveOccurred())
+	g.Expect(removed.of).To(Equal([]types.UID{"uid-of-b1"}))
+	g.Expect(h.log.LastEntry().Message).To(ContainSubstring("Of 36 snapshots of the backup 1 aren't removed yet"))
+}
+
+// While the server goes on the sweep is woken instead.
+func TestABackupThatFailsByItselfIsLeftToTheSweep(t *testing.T) {
+	g := NewWithT(t)
+	h := newHarness(t, with(ready("b1")))
+	removed := &removals{}
+	h.reconciler.deps.Snapshots = removed
+	h.engine.returns(nil, errors.New("no space"))
+	g.Expect(h.reconcile(t, "b1").Status.Phase).To(Equal(velerov1.BackupPhaseFailed))
+	g.Expect(removed.of).To(BeEmpty())
 }

@@ -31,6 +31,7 @@ import (
 // that is running (BEHAVIOURS 25).
 func (s *second) controllers() error {
 	tracker := velerocontroller.NewBackupTracker()
+	s.newSweeper(tracker)
 	builders := map[string]func(velerocontroller.BackupTracker) (reconciler, error){
 		constant.ControllerBackup:           s.backup,
 		constant.ControllerBackupQueue:      s.queue,
@@ -50,7 +51,7 @@ func (s *second) controllers() error {
 			return fmt.Errorf("setting up controller %s: %w", name, err)
 		}
 	}
-	return s.sweeping(tracker)
+	return s.sweeping()
 }
 
 // reconciler is what Velero's constructors and ours return.
@@ -103,6 +104,9 @@ func (s *second) backup(tracker velerocontroller.BackupTracker) (reconciler, err
 		Metrics:          s.metrics.server,
 		Log:              s.log,
 		Clock:            clock.RealClock{},
+		Lost:             s.self.lost,
+		Snapshots:        s.removal(),
+		Limit:            s.self.limit,
 	}, controller.Options{
 		Defaults: controller.Defaults{
 			TTL:                     config.DefaultBackupTTL,

@@ -59,13 +59,13 @@ func runHalves(ctx context.Context, h halves) error {
 	defer cut(nil)
 	defer h.bound(ctx, log, cut)()
 
-	own, err := h.recover(ctx, firstDeps{settings: h.settings, factory: h.factory, log: log, names: names, limit: limit})
+	own, err := h.recover(ctx, firstDeps{settings: h.settings, factory: h.factory, log: log, names: names, limit: limit, stop: h.stop})
 	if err != nil {
 		return err
 	}
 	defer own.release()
 	if ctx.Err() != nil {
-		return nil // told to stop meanwhile
+		return own.whyLost() // told to stop meanwhile
 	}
 
 	var group errgroup.Group
@@ -100,7 +100,7 @@ func runHalves(ctx context.Context, h halves) error {
 		}
 		return errors.Join(err, h.stop())
 	})
-	return group.Wait()
+	return errors.Join(group.Wait(), own.whyLost())
 }
 
 // bound bounds the end of the process, from the end of stopping to the call of the function it returns.
@@ -121,6 +121,17 @@ func (h halves) bound(stopping context.Context, log *logrus.Logger, cut context.
 type owned struct {
 	self    *self
 	release func()
+}
+
+// whyLost is the error of a process that has lost its Lease.
+func (o owned) whyLost() error {
+	if o.self == nil || o.self.lost == nil {
+		return nil
+	}
+	if cause := context.Cause(o.self.lost); cause != nil {
+		return fmt.Errorf("the server has ended: %w", cause)
+	}
+	return nil
 }
 
 // recover does what comes before both halves, and keeps the process's Lease until release is called.

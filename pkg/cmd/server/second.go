@@ -92,6 +92,7 @@ type snapshots struct {
 	remover *snapshot.Remover
 	nudger  *snapshot.Nudger
 	judge   snapshot.Judge
+	sweeper *snapshot.Sweeper
 }
 
 // runSecond runs the second half until ctx ends, and waits for what it began.

@@ -48,6 +48,8 @@ type firstDeps struct {
 	names    []string
 	// limit ends when nothing may be begun in pods any more.
 	limit context.Context //nolint:containedctx // it is the life of the process, not that of a call
+	// stop tells the process to stop.
+	stop func() error
 }
 
 // self is what this process is to others: its Lease, its records of frozen pods, and what it does about those of dead ones.
@@ -62,6 +64,9 @@ type self struct {
 	uncached crclient.Client
 	kube     kubernetes.Interface
 	events   record.EventBroadcaster
+	// lost ends when the process has lost its Lease.
+	lost context.Context //nolint:containedctx // see limit
+	lose context.CancelCauseFunc
 }
 
 // begin takes the server's Lease. A server that takes no backups has none.
@@ -115,7 +120,8 @@ func newSelf(deps firstDeps) (*self, error) {
 	}
 	namespace := deps.factory.Namespace()
 	inNamespace := leases.CoordinationV1().Leases(namespace)
-	s.lease = &instance.Lease{ID: s.id, Leases: inNamespace, Clock: clock.RealClock{}, Log: s.log}
+	s.lost, s.lose = context.WithCancelCause(context.Background())
+	s.lease = &instance.Lease{ID: s.id, Leases: inNamespace, Clock: clock.RealClock{}, Log: s.log, Lost: s.end}
 	s.watch = &instance.Watch{Self: s.id, Leases: inNamespace, Clock: clock.RealClock{}}
 	s.records = freezerecord.NewStore(freezerecord.Options{Client: s.uncached, Namespace: namespace, Server: string(s.id)})
 	s.executor, err = podexec.New(podexec.Options{Config: s.rest, Limit: deps.limit})
@@ -133,6 +139,15 @@ func (s *self) recovery(backups crclient.Reader) recovery.Deps {
 		Client: s.uncached, Backups: backups, Records: s.records, Executor: s.executor, Instances: s.watch, Self: s.id,
 		Events:    s.events.NewRecorder(s.uncached.Scheme(), corev1.EventSource{Component: "velero"}),
 		Namespace: s.factory.Namespace(), Retry: s.settings.retryInterrupted, Log: s.log.WithField("component", "recovery"),
+	}
+}
+
+// end ends the process, which others take for dead: what it runs it ends as if it were told to stop, except for what others see to. It is
+// started again under another ID.
+func (s *self) end(cause error) {
+	s.lose(cause)
+	if err := s.stop(); err != nil {
+		s.log.WithError(err).Error("The server can't be told to stop")
 	}
 }
 

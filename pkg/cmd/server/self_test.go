@@ -5,6 +5,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -64,4 +65,18 @@ func TestTheLeaseIsKeptWhileThoseOfOthersAreRemoved(t *testing.T) {
 		cancel()
 		<-done
 	})
+}
+
+// A process that others take for dead ends, with an error, so that it is started again as another one.
+func TestAServerThatHasLostItsLeaseEnds(t *testing.T) {
+	g := NewWithT(t)
+	log, _ := logrustest.NewNullLogger()
+	stopped := 0
+	s := &self{firstDeps: firstDeps{log: log, stop: func() error { stopped++; return errBoom }}}
+	s.lost, s.lose = context.WithCancelCause(t.Context())
+	g.Expect(owned{self: s}.whyLost()).To(Succeed())
+	g.Expect(owned{}.whyLost()).To(Succeed(), "a server that takes no backups has no Lease")
+	s.end(errors.New("another server has taken the Lease"))
+	g.Expect(stopped).To(Equal(1))
+	g.Expect(owned{self: s}.whyLost()).To(MatchError("the server has ended: another server has taken the Lease"))
 }

@@ -21,6 +21,8 @@ import (
 	crclient "sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"github.com/velero-clipper/clipper/pkg/controller"
+	"github.com/velero-clipper/clipper/pkg/controller/instance"
 	"github.com/velero-clipper/clipper/pkg/controller/recovery"
 	"github.com/velero-clipper/clipper/pkg/snapshot"
 )
@@ -36,10 +38,13 @@ func checkSweepInterval(interval time.Duration) error {
 	return nil
 }
 
-// sweeping sets up the sweep of snapshots that are left over. It looks at once when a backup has failed.
-func (s *second) sweeping(tracker velerocontroller.BackupTracker) error {
+// newSweeper makes what removes snapshots that are left over.
+func (s *second) newSweeper(tracker velerocontroller.BackupTracker) {
 	backups := &owners{cached: s.mgr.GetClient(), live: s.uncached, namespace: s.factory.Namespace(), running: tracker}
-	sweeper := snapshot.NewSweeper(snapshot.SweeperDeps{
+	if s.self != nil {
+		backups.servers, backups.self = s.self.watch, s.self.id
+	}
+	s.snapshots.sweeper = snapshot.NewSweeper(snapshot.SweeperDeps{
 		Tracker:   s.snapshots.tracker,
 		Remover:   s.snapshots.remover,
 		Owners:    backups,
@@ -49,10 +54,24 @@ func (s *second) sweeping(tracker velerocontroller.BackupTracker) error {
 		Clock:     clock.RealClock{},
 		Logger:    s.log.WithField("component", "snapshots"),
 	})
+}
+
+// removal removes the snapshots of a backup that the end of the server ends; there are none when Velero's CSI feature is off, and nothing
+// follows them then.
+func (s *second) removal() controller.Snapshots {
+	if !features.IsEnabled(velerov1.CSIFeatureFlag) {
+		return nil
+	}
+	return s.snapshots.sweeper
+}
+
+// sweeping sets up the sweep of snapshots that are left over. It looks at once when a backup has failed.
+func (s *second) sweeping() error {
+	sweeper := s.snapshots.sweeper
 	if err := s.metrics.registry.Register(sweeper.Metrics()); err != nil {
 		return fmt.Errorf("registering the metric of the snapshot sweep: %w", err)
 	}
-	if err := s.recovering(sweeper); err != nil {
+	if err := s.recovering(); err != nil {
 		return err
 	}
 	return s.mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
@@ -68,22 +87,22 @@ func (s *second) sweeping(tracker velerocontroller.BackupTracker) error {
 }
 
 // recovering sets up the look for pods that are still frozen, and for backups of another server that died.
-func (s *second) recovering(sweeper *snapshot.Sweeper) error {
+func (s *second) recovering() error {
 	if s.self == nil {
 		return nil
 	}
 	deps := s.self.recovery(s.mgr.GetClient())
 	if features.IsEnabled(velerov1.CSIFeatureFlag) {
-		deps.Snapshots = sweeper
+		deps.Snapshots = s.snapshots.sweeper
 	}
 	return s.mgr.Add(manager.RunnableFunc(recovery.New(deps).Run))
 }
 
-// onFailure calls do when a Backup turns Failed.
+// onFailure calls do when a Backup turns Failed, or when the server that still ran such a one has let it go.
 func onFailure(do func()) toolscache.ResourceEventHandler {
 	failed := func(obj any) bool {
 		b, ok := obj.(*velerov1.Backup)
-		return ok && b.Status.Phase == velerov1.BackupPhaseFailed
+		return ok && b.Status.Phase == velerov1.BackupPhaseFailed && recovery.ServerOf(b) == ""
 	}
 	return toolscache.ResourceEventHandlerFuncs{
 		UpdateFunc: func(before, after any) {
@@ -104,6 +123,14 @@ type owners struct {
 	cached, live crclient.Reader
 	namespace    string
 	running      running
+	// servers tells which servers are alive, and self is this one. Default: there are no others.
+	servers servers
+	self    instance.ID
+}
+
+// servers knows which servers are alive; instance.Watch is one.
+type servers interface {
+	Look(ctx context.Context, id instance.ID) (instance.State, error)
 }
 
 // Cached implements snapshot.Owners with the manager's cache.
@@ -127,7 +154,7 @@ func (o *owners) Live(ctx context.Context, id snapshot.OwnerID) (snapshot.OwnerS
 	case id.UID != "" && found.UID != id.UID:
 		return o.gone(id), nil
 	}
-	return o.state(found), nil
+	return o.state(ctx, found)
 }
 
 func (o *owners) search(ctx context.Context, in crclient.Reader, id snapshot.OwnerID) (snapshot.OwnerState, error) {
@@ -138,7 +165,7 @@ func (o *owners) search(ctx context.Context, in crclient.Reader, id snapshot.Own
 	for i := range backups.Items {
 		b := &backups.Items[i]
 		if id.UID != "" && b.UID == id.UID || id.UID == "" && label.GetValidName(b.Name) == id.Label {
-			return o.state(b), nil
+			return o.state(ctx, b)
 		}
 	}
 	return o.gone(id), nil
@@ -182,24 +209,45 @@ func (o *owners) gone(id snapshot.OwnerID) snapshot.OwnerState {
 
 // state says what a phase means for the snapshots. A backup that has failed validation has none; if one says that it is its own,
 // something is wrong, and it stays.
-func (o *owners) state(b *velerov1.Backup) snapshot.OwnerState {
+func (o *owners) state(ctx context.Context, b *velerov1.Backup) (snapshot.OwnerState, error) {
 	isRunning := o.running.Contains(b.Namespace, b.Name)
 	switch b.Status.Phase {
 	case "", velerov1.BackupPhaseNew, velerov1.BackupPhaseQueued, velerov1.BackupPhaseReadyToStart, velerov1.BackupPhaseInProgress,
 		velerov1.BackupPhaseWaitingForPluginOperations, velerov1.BackupPhaseWaitingForPluginOperationsPartiallyFailed,
 		velerov1.BackupPhaseFinalizing, velerov1.BackupPhaseFinalizingPartiallyFailed, velerov1.BackupPhaseDeleting:
-		return snapshot.OwnerRunning
+		return snapshot.OwnerRunning, nil
 	case velerov1.BackupPhaseFailed:
 		if isRunning {
-			return snapshot.OwnerEnding
+			return snapshot.OwnerEnding, nil
 		}
-		return snapshot.OwnerFailed
+		return o.failed(ctx, b)
 	case velerov1.BackupPhaseCompleted, velerov1.BackupPhasePartiallyFailed:
 		if isRunning {
-			return snapshot.OwnerRunning
+			return snapshot.OwnerRunning, nil
 		}
-		return snapshot.OwnerFinished
+		return snapshot.OwnerFinished, nil
 	default:
-		return snapshot.OwnerUnknown
+		return snapshot.OwnerUnknown, nil
+	}
+}
+
+// failed says whether a backup is over that is Failed. The start of a second Velero server marks those Failed that it finds in progress,
+// also when the server that runs them lives; the annotation with that one's name stays until it has let the backup go, or until it is
+// dead and its backup was recovered.
+func (o *owners) failed(ctx context.Context, b *velerov1.Backup) (snapshot.OwnerState, error) {
+	server := recovery.ServerOf(b)
+	if server == "" || server == o.self || o.servers == nil {
+		return snapshot.OwnerFailed, nil
+	}
+	state, err := o.servers.Look(ctx, server)
+	switch {
+	case apierrors.IsForbidden(err): // it can't be known, ever
+		return snapshot.OwnerFailed, nil
+	case err != nil:
+		return snapshot.OwnerUnknown, err
+	case state == instance.Dead:
+		return snapshot.OwnerFailed, nil
+	default:
+		return snapshot.OwnerRunning, nil
 	}
 }

@@ -20,6 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/velero-clipper/clipper/pkg/controller/instance"
+	"github.com/velero-clipper/clipper/pkg/controller/recovery"
 	"github.com/velero-clipper/clipper/pkg/snapshot"
 )
 
@@ -69,6 +71,38 @@ func TestAPhaseSaysWhatBecomesOfTheSnapshots(t *testing.T) {
 				id := snapshot.OwnerID{Label: "b", UID: "uid"}
 				g.Expect(o.Cached(t.Context(), id)).To(Equal(states[i]))
 				g.Expect(o.Live(t.Context(), id)).To(Equal(states[i]))
+			}
+		})
+	}
+}
+
+// states says how servers stand.
+type states map[instance.ID]instance.State
+
+func (s states) Look(_ context.Context, id instance.ID) (instance.State, error) {
+	if state, known := s[id]; known {
+		return state, nil
+	}
+	return instance.Unsure, errBoom
+}
+
+// The start of a second server marks those backups Failed that it finds in progress.
+func TestABackupThatIsFailedAndStillRunByALivingServer(t *testing.T) {
+	others := states{"alive-0_1": instance.Alive, "unsure-0_1": instance.Unsure, "dead-0_1": instance.Dead, "self-0_1": instance.Alive}
+	for server, want := range map[string]snapshot.OwnerState{
+		"": snapshot.OwnerFailed, "alive-0_1": snapshot.OwnerRunning, "unsure-0_1": snapshot.OwnerRunning, "dead-0_1": snapshot.OwnerFailed,
+		"self-0_1": snapshot.OwnerFailed, "unknown-0_1": snapshot.OwnerUnknown,
+	} {
+		t.Run(server, func(t *testing.T) {
+			g := NewWithT(t)
+			b := phased("velero", "b", "uid", velerov1.BackupPhaseFailed)
+			b.Annotations = map[string]string{recovery.AnnServer: server}
+			c := backupsIn(t, interceptor.Funcs{}, b)
+			o := owners{cached: c, live: c, namespace: "velero", running: runningNames{}, servers: others, self: "self-0_1"}
+			for _, ask := range []func(context.Context, snapshot.OwnerID) (snapshot.OwnerState, error){o.Live, o.Cached} {
+				state, err := ask(t.Context(), snapshot.OwnerID{Label: "b", UID: "uid"})
+				g.Expect(state).To(Equal(want))
+				g.Expect(err != nil).To(Equal(want == snapshot.OwnerUnknown))
 			}
 		})
 	}
@@ -144,6 +178,12 @@ func TestTheSweepIsWokenByFailures(t *testing.T) {
 	g.Expect(woken).To(BeZero())
 	handler.OnUpdate(running, failed)
 	g.Expect(woken).To(Equal(1))
+	stillRun := failed.DeepCopy()
+	stillRun.Annotations = map[string]string{recovery.AnnServer: "other-0_1"}
+	handler.OnUpdate(running, stillRun)
+	g.Expect(woken).To(Equal(1), "another server has it in hand")
+	handler.OnUpdate(stillRun, failed)
+	g.Expect(woken).To(Equal(2))
 }
 
 func TestSweepIntervalFlag(t *testing.T) {
