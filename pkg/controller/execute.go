@@ -22,6 +22,7 @@ import (
 	"github.com/vmware-tanzu/velero/pkg/util/results"
 
 	"github.com/velero-clipper/clipper/pkg/backup"
+	"github.com/velero-clipper/clipper/pkg/controller/recovery"
 )
 
 // execution is a running backup and what it is made with. It lives for one call of execute.
@@ -73,7 +74,8 @@ func (r *BackupReconciler) execute(ctx context.Context, j *job) error {
 	return errors.Join(runErr, r.persist(x, result))
 }
 
-// refuseExisting makes sure that no backup of that name is overwritten (60).
+// refuseExisting makes sure that no backup of that name is overwritten (60). What the interrupted try of this same backup has uploaded, by
+// the UID in its metadata, is removed: half of it is of snapshots that are gone.
 func (r *BackupReconciler) refuseExisting(x *execution) error {
 	store, err := r.deps.Stores.Get(x.location, x.storage, x.log)
 	if err != nil {
@@ -83,6 +85,19 @@ func (r *BackupReconciler) refuseExisting(x *execution) error {
 	exists, err := store.BackupExists(bucket, x.backup.Name)
 	if err != nil {
 		return fmt.Errorf("looking for a backup named %s in storage location %s: %w", x.backup.Name, x.location.Name, err)
+	}
+	if exists && x.backup.Annotations[recovery.AnnRetried] != "" {
+		stored, err := store.GetBackupMetadata(x.backup.Name)
+		if err != nil {
+			return fmt.Errorf("finding out whose backup named %s is in storage location %s: %w", x.backup.Name, x.location.Name, err)
+		}
+		if stored.UID != "" && stored.UID == x.backup.UID {
+			x.log.Info("What was uploaded of this backup before the server stopped is removed")
+			if err := store.DeleteBackup(x.backup.Name); err != nil {
+				return fmt.Errorf("removing what was uploaded of backup %s before the server stopped: %w", x.backup.Name, err)
+			}
+			return nil
+		}
 	}
 	if exists {
 		return fmt.Errorf("storage location %s has a backup named %s already; choose another name", x.location.Name, x.backup.Name)

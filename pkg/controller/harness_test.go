@@ -322,6 +322,16 @@ func (b *bucket) DeleteObject(_, key string) error {
 	return nil
 }
 
+func (b *bucket) ListObjects(_, prefix string) ([]string, error) {
+	var keys []string
+	for key := range b.objects {
+		if strings.HasPrefix(key, prefix) {
+			keys = append(keys, key)
+		}
+	}
+	return keys, nil
+}
+
 // files are the names of the objects of a backup, sorted; it fails when there are others.
 func (b *bucket) files(t testing.TB, backupName string) []string {
 	t.Helper()
