@@ -169,9 +169,15 @@ func (c *Case) complete() error {
 	slices.Sort(c.Covers)
 	if slices.ContainsFunc(c.Commands, func(command Command) bool { return command.Exit != 0 }) {
 		c.tag(TagHookFails)
+		if c.Random {
+			c.tag(TagRandomHookFails)
+		}
 	}
 	if len(c.Spec.Hooks.Resources) > 0 {
 		c.tag(TagHooks)
+	}
+	if len(c.Spec.OrLabelSelectors) > 1 {
+		c.tag(TagOrSelectors)
 	}
 	for i := range c.World {
 		if err := c.World[i].parse(); err != nil {
@@ -200,6 +206,10 @@ const (
 	TagCSI       = "csi"
 	TagHooks     = "hooks"
 	TagHookFails = "hook-fails"
+	// TagRandomHookFails is for random cases, where a pod's second hook may fail, too.
+	TagRandomHookFails = "random-hook-fails"
+	// TagOrSelectors is for cases with several label selectors, of which an item may match more than one.
+	TagOrSelectors = "or-selectors"
 )
 
 func (c *Case) tag(tag string) {

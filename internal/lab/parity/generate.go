@@ -24,6 +24,7 @@ func Generate(seed uint64) (Case, error) {
 	g.order(&c.Spec)
 	g.hooks(&c)
 	g.plugins(&c)
+	g.sidestep(&c)
 	g.policy(&c)
 	c.Unordered = len(c.Plugins.Actions) > 0
 	return c, c.complete()
