@@ -6,7 +6,9 @@ package recovery
 import (
 	"context"
 	"fmt"
+	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/velero-clipper/clipper/pkg/controller/instance"
@@ -20,6 +22,9 @@ import (
 type laterFreeze struct {
 	backup string
 	uid    types.UID
+	since  time.Time
+	// doubtful says that nothing can be known of its server, for lack of a right.
+	doubtful bool
 }
 
 // freezes is what the records say of pods that are frozen.
@@ -47,30 +52,33 @@ func (r *Recovery) frozenNow(ctx context.Context, but types.UID) (freezes, error
 		if record.UID == but || record.IsSettled() {
 			continue
 		}
-		inHand := r.isInHand(ctx, record)
+		inHand, doubtful := r.isInHand(ctx, record)
 		for _, pod := range record.Pods {
 			if pod.ThawedAt != nil {
 				continue
 			}
 			found.recorded[placeOf(record.UID, pod.Entry)] = true
 			if inHand {
-				found.now[podOf(pod.Entry)] = laterFreeze{backup: record.Backup, uid: record.UID}
+				found.now[podOf(pod.Entry)] = laterFreeze{
+					backup: record.Backup, uid: record.UID, since: pod.FrozenSince.Time, doubtful: doubtful,
+				}
 			}
 		}
 	}
 	return found, nil
 }
 
-// isInHand says whether the server that made a record lives, or may live, and sees to it.
-func (r *Recovery) isInHand(ctx context.Context, record *freezerecord.Stored) bool {
-	if r.deps.Records.IsOpen(record.UID) {
-		return true
+// isInHand says whether the server that made a record lives, or may live, and sees to it; doubtful, that this can't be known, ever.
+func (r *Recovery) isInHand(ctx context.Context, record *freezerecord.Stored) (inHand, doubtful bool) {
+	server := instance.ID(record.Server)
+	switch {
+	case r.deps.Records.IsOpen(record.UID):
+		return true, false
+	case server == r.deps.Self, server.IsNamesake(r.deps.Self): // of a run that is over
+		return false, false
 	}
-	if instance.ID(record.Server) == r.deps.Self {
-		return false // of a run that is over
-	}
-	state, err := r.isDeadAtStart(ctx, instance.ID(record.Server))
-	return err != nil || state != instance.Dead
+	state, err := r.deps.Instances.Look(ctx, server)
+	return err != nil || state != instance.Dead, apierrors.IsForbidden(err)
 }
 
 // thawUnlessFrozen thaws a pod, unless another backup has it frozen: that one thaws it.
@@ -79,7 +87,8 @@ func (r *Recovery) thawUnlessFrozen(ctx context.Context, c *aCase, pod *freezere
 		return kindOf(pod.Outcome), pod.Outcome
 	}
 	place := placeOf(c.uid, pod.Entry)
-	if later, found := frozen.now[podOf(pod.Entry)]; found {
+	// Of two records whose servers nothing is known of, the earlier one waits for the later one, and not each for the other.
+	if later, found := frozen.now[podOf(pod.Entry)]; found && (!later.doubtful || later.since.After(pod.FrozenSince.Time)) {
 		note := fmt.Sprintf("backup %s has it frozen now, and thaws it", later.backup)
 		if r.deferThaw(place, later.uid) {
 			c.log.WithField("pod", pod.String()).Infof("The pod is owed a thaw, which waits: %s", note)

@@ -105,14 +105,25 @@ func New(deps Deps) *Recovery {
 }
 
 // AtStart recovers all that is there, and returns when Velero's own server may be started: when no backup of another living server
-// is in progress, and each case of a dead one was seen to, for as long as its steps may take. When ctx ends, pods are still thawed, and
+// is in progress that was when this one was started, and each case of a dead one was seen to, for as long as its steps may take. A server
+// that is always busy must not keep this one from starting for ever. When ctx ends, pods are still thawed, and
 // the rest is left to the next start. What goes wrong is logged. Requests that fail keep the server from starting for findLimit.
 func (r *Recovery) AtStart(ctx context.Context) {
 	done := map[types.UID]bool{}
+	var before map[types.UID]bool // what was there when all could be known for the first time
 	var failing, said time.Time
 	for ctx.Err() == nil {
 		now := r.deps.Clock.Now()
 		waiting, err := r.once(ctx, done)
+		if before == nil && err == nil {
+			before = map[types.UID]bool{}
+			for _, c := range waiting {
+				before[c.uid] = true
+			}
+		}
+		if before != nil {
+			waiting = slices.DeleteFunc(waiting, func(c *aCase) bool { return !before[c.uid] })
+		}
 		switch {
 		case err == nil && len(waiting) == 0:
 			return
@@ -179,6 +190,9 @@ func (r *Recovery) isDeadAtStart(ctx context.Context, id instance.ID) (instance.
 func (r *Recovery) sort(ctx context.Context, cases []*aCase, by judge) (dead, waiting []*aCase, err error) {
 	for _, c := range cases {
 		state, lookErr := c.look(ctx, by)
+		if apierrors.IsForbidden(lookErr) && !c.unended() {
+			state, lookErr = instance.Dead, nil // its backup is over: a thaw that is owed can wait for nobody's word
+		}
 		if lookErr != nil {
 			err = lookErr
 		}

@@ -4,6 +4,7 @@
 package recovery
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -14,6 +15,8 @@ import (
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/velero-clipper/clipper/pkg/controller/instance"
 )
 
 var (
@@ -52,4 +55,61 @@ func TestServersOfWhichNothingCanBeKnown(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Without the right to read Leases a thaw that another server owes would wait for ever: its backup is over.
+func TestAnOwedThawOfAServerOfWhichNothingCanBeKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := setup(t)
+		h.instances.err = errForbidden
+		h.store.Server = alive
+		h.frozen(h.backup("over", "", velerov1.BackupPhaseCompleted), "a")
+		h.backup("theirs", alive, velerov1.BackupPhaseInProgress)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- New(h.deps).Run(ctx) }()
+		<-time.After(2 * DefaultInterval)
+		h.Expect(h.executor.all()).To(Equal([]string{"a resume", "a thaw"}))
+		h.Expect(h.records()).To(BeEmpty())
+		h.Expect(h.get("theirs").Status.Phase).To(Equal(velerov1.BackupPhaseInProgress), "it may be alive")
+		cancel()
+		h.Expect(<-done).To(Succeed())
+	})
+}
+
+// Two records of the same pod, of servers of which nothing can be known, don't wait for each other.
+func TestTwoOwedThawsOfTheSamePodDoNotWaitForEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := setup(t)
+		h.instances.err = errForbidden
+		h.frozen(h.backup("yesterday", "", velerov1.BackupPhaseCompleted), "a")
+		<-time.After(time.Hour)
+		h.frozen(h.backup("today", "", velerov1.BackupPhaseCompleted), "a")
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- New(h.deps).Run(ctx) }()
+		<-time.After(3 * DefaultInterval)
+		h.Expect(h.executor.all()).To(ContainElement("a thaw"))
+		h.Expect(h.records()).To(BeEmpty())
+		cancel()
+		h.Expect(<-done).To(Succeed())
+	})
+}
+
+// Another server always has a backup in progress.
+func TestABusyServerDoesNotKeepAnotherFromStartingForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := setup(t)
+		h.instances.set(alive, instance.Alive)
+		first := h.backup("first", alive, velerov1.BackupPhaseInProgress)
+		started := make(chan struct{})
+		go func() { defer close(started); h.atStart() }()
+		<-time.After(time.Minute)
+		h.backup("second", alive, velerov1.BackupPhaseInProgress)
+		<-time.After(time.Minute)
+		h.Expect(started).NotTo(BeClosed())
+		h.end(first, velerov1.BackupPhaseCompleted)
+		<-started
+		h.Expect(h.get("second").Status.Phase).To(Equal(velerov1.BackupPhaseInProgress))
+	})
 }
