@@ -63,9 +63,10 @@ unit: ## Run the unit tests, under the race detector where there is a C compiler
 	$(RACE) GOFLAGS=-buildvcs=false go test $(if $(findstring 1,$(RACE)),-race) -timeout 10m $(UNIT)
 
 .PHONY: lab-test
-lab-test: build bin/velero-recorder ## Run the lab's short suites on a real control plane: scenarios, then parity.
+lab-test: build bin/velero-recorder ## Run the lab's short suites on a real control plane: scenarios, parity, chaos.
 	go test -count=1 -timeout 25m -v ./test/... -args -suite=short
 	$(MAKE) parity-short
+	$(MAKE) chaos-short
 
 .PHONY: lab-test-full
 lab-test-full: build ## Run the whole suite of the lab; it takes about two hours.
@@ -101,8 +102,8 @@ parity-full: ## Run all of the parity suite: all cases and 500 random ones, then
 	$(MAKE) parity N=500
 	$(MAKE) parity CASE=none N=100 WORKERS=8 VELERO=bin/velero-race
 
-# The chaos suite. SEED is that of the first random point, N how many random ones there are; SHORT=1 runs those of continuous integration;
-# POINT is a pattern for their names, or several with | between them.
+# The chaos suite. SEED is that of the first random point, N how many random ones there are; SHORT=1 runs those of continuous integration,
+# with fewer pods and volumes; POINT is a pattern for their names, or several with | between them.
 POINT ?=
 SHORT ?=
 
@@ -110,6 +111,11 @@ SHORT ?=
 chaos: build $(VELERO) ## Kill the server, the cluster and the store while backups run: make chaos SEED=7 N=25, or SHORT=1
 	go test -count=1 -timeout 180m -v ./test -args -suite=chaos -chaos-seed=$(SEED) -chaos-random=$(N) $(if $(SHORT),-chaos-short) \
 		-chaos-point='$(POINT)' -velero=$(CURDIR)/$(VELERO) -ginkgo.no-color -ginkgo.timeout=3h
+
+# Always the same points, and fewer pods and volumes.
+.PHONY: chaos-short
+chaos-short: build ## Run the chaos suite's short form: about twenty points.
+	go test -count=1 -timeout 30m -v ./test -args -suite=chaos -chaos-short -chaos-seed=1 -chaos-random=2 -ginkgo.no-color
 
 .PHONY: leaks
 leaks: build $(VELERO) ## Take fifty backups in one server and compare what it holds with what it held after the fifth.

@@ -114,7 +114,7 @@ func TestStoreLog(t *testing.T) {
 
 func TestPoints(t *testing.T) {
 	g := NewWithT(t)
-	points := Points(7, 25)
+	points := Points(Full, 7, 25)
 	names, short, server := map[string]bool{}, 0, 0
 	for _, point := range points {
 		key := point.Name
@@ -132,11 +132,11 @@ func TestPoints(t *testing.T) {
 	}
 	g.Expect(short).To(BeNumerically("~", 20, 2))
 	g.Expect(server).To(BeNumerically(">=", 60))
-	again := Points(7, 25)
+	again := Points(Full, 7, 25)
 	for i := range points {
 		g.Expect(again[i].Name).To(Equal(points[i].Name), "a seed is a point")
 	}
-	g.Expect(RandomPoint(7).Name).NotTo(Equal(RandomPoint(8).Name))
+	g.Expect(RandomPoint(Full, 7).Name).NotTo(Equal(RandomPoint(Full, 8).Name))
 }
 
 func TestLeaksAreFound(t *testing.T) {

@@ -42,6 +42,8 @@ type Options struct {
 	// Programs and SnapshotCRDs are what toolchain.Ensure and toolchain.SnapshotCRDs returned. Required.
 	Programs     toolchain.Paths
 	SnapshotCRDs string
+	// Size of the workload. Default: Full.
+	Size Size
 	// Dir gets state and logs; it must be empty and its path short. Required.
 	Dir string
 	// Progress gets a line for each step. Default: discarded.
@@ -72,6 +74,9 @@ type Lab struct {
 func Start(ctx context.Context, opts Options) (*Lab, error) {
 	if opts.Progress == nil {
 		opts.Progress = io.Discard
+	}
+	if opts.Size == (Size{}) {
+		opts.Size = Full
 	}
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	group, work := errgroup.WithContext(work)

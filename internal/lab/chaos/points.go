@@ -36,27 +36,27 @@ const (
 	contentsFile = ".tar.gz"
 	resultsFile  = "-results.gz"
 	logFile      = "-logs.gz"
-
-	hooked = hookedPods * 2
-	all    = (hookedPods + plainVolumes) * 2
 )
 
-// Points are the points of a run: those of the table, and random ones. Each random point has a seed of its own, counted from seed.
-func Points(seed uint64, random int) []Point {
+// Points are the points of a run in a lab of that size: those of the table, and random ones. Each random point has a seed of its own,
+// counted from seed.
+func Points(size Size, seed uint64, random int) []Point {
 	var points []Point
-	for _, group := range [][]Point{serverPoints(), recoveryPoints(), termPoints(), clusterPoints(), apiPoints(), storePoints()} {
+	for _, group := range [][]Point{
+		serverPoints(size), recoveryPoints(size), termPoints(size), clusterPoints(size), apiPoints(size), storePoints(size),
+	} {
 		points = append(points, group...)
 	}
 	for i := range random {
-		point := RandomPoint(seed + uint64(i))
-		point.Short = i < 4
+		point := RandomPoint(size, seed+uint64(i))
+		point.Short = i < 2
 		points = append(points, point)
 	}
 	return points
 }
 
 // serverPoints kill the server by event.
-func serverPoints() []Point {
+func serverPoints(size Size) []Point {
 	return []Point{
 		{Name: "kill: backups created", when: begun, harm: killServer},
 		{Name: "kill: one in progress", when: reached(1, velerov1.BackupPhaseInProgress), harm: killServer, Short: true},
@@ -70,13 +70,13 @@ func serverPoints() []Point {
 		{Name: "kill: first cut", when: cut(1), harm: killServer, Short: true},
 		{Name: "kill: first post hook runs", when: running(thawCommand), harm: killServer},
 		{Name: "kill: first pod thawed", when: ran(1, thawCommand), harm: killServer, Short: true},
-		{Name: "kill: half of the pods thawed", when: ran(hooked/2, thawCommand), harm: killServer},
-		{Name: "kill: all pods thawed", when: ran(hooked, thawCommand), harm: killServer},
+		{Name: "kill: half of the pods thawed", when: ran(size.hooked()/2, thawCommand), harm: killServer},
+		{Name: "kill: all pods thawed", when: ran(size.hooked(), thawCommand), harm: killServer},
 		{Name: "kill: no record any more", when: unrecorded, harm: killServer},
-		{Name: "kill: first plain VolumeSnapshot", when: created(hooked + 1), harm: killServer},
-		{Name: "kill: half of all VolumeSnapshots", when: created(all / 2), harm: killServer, Short: true},
-		{Name: "kill: half of all cuts", when: cut(all / 2), harm: killServer},
-		{Name: "kill: all cut", when: cut(all), harm: killServer},
+		{Name: "kill: first plain VolumeSnapshot", when: created(size.hooked() + 1), harm: killServer},
+		{Name: "kill: half of all VolumeSnapshots", when: created(size.all() / 2), harm: killServer, Short: true},
+		{Name: "kill: half of all cuts", when: cut(size.all() / 2), harm: killServer},
+		{Name: "kill: all cut", when: cut(size.all()), harm: killServer},
 		{Name: "kill: log uploaded", when: uploaded(logFile), harm: killServer},
 		{Name: "kill: metadata uploaded", when: uploaded(metadataFile), harm: killServer, Short: true},
 		{Name: "kill: contents uploaded", when: uploaded(contentsFile), harm: killServer},
@@ -89,7 +89,7 @@ func serverPoints() []Point {
 }
 
 // recoveryPoints kill the server while pods are frozen, and the next one at start or while it recovers.
-func recoveryPoints() []Point {
+func recoveryPoints(size Size) []Point {
 	frozen := frozenPods(2)
 	return []Point{
 		{Name: "kill: frozen, again 200 ms after start", when: frozen, harm: killTwice(started, 200*time.Millisecond)},
@@ -97,45 +97,45 @@ func recoveryPoints() []Point {
 		{Name: "kill: frozen, again 1.5 s after start", when: frozen, harm: killTwice(started, 1500*time.Millisecond)},
 		{Name: "kill: frozen, again while it thaws", when: frozen, harm: killTwice(running(thawCommand), 0), Short: true},
 		{Name: "kill: frozen, again when one is thawed", when: frozen, harm: killTwice(ran(1, thawCommand), 0)},
-		{Name: "kill: half cut, again while it removes", when: cut(all / 2), harm: killTwice(removing(1), 0), Short: true},
-		{Name: "kill: half cut, again when half is removed", when: cut(all / 2), harm: killTwice(removing(all/4), 0)},
+		{Name: "kill: half cut, again while it removes", when: cut(size.all() / 2), harm: killTwice(removing(1), 0), Short: true},
+		{Name: "kill: half cut, again when half is removed", when: cut(size.all() / 2), harm: killTwice(removing(size.all()/4), 0)},
 		{Name: "kill: frozen, again when one is marked", when: frozen, harm: killTwice(reached(1, velerov1.BackupPhaseFailed), 0)},
 	}
 }
 
 // termPoints end the server by SIGTERM.
-func termPoints() []Point {
+func termPoints(size Size) []Point {
 	return []Point{
 		{Name: "term: frozen", when: frozenPods(1), harm: termServer, once: true, Short: true},
-		{Name: "term: half cut", when: cut(all / 2), harm: termServer, once: true},
+		{Name: "term: half cut", when: cut(size.all() / 2), harm: termServer, once: true},
 		{Name: "term: metadata uploaded", when: uploaded(metadataFile), harm: termServer, once: true},
 		{Name: "term: finalizing", when: reached(1, velerov1.BackupPhaseFinalizing), harm: termServer, once: true},
 		{Name: "term: frozen, twice", when: frozenPods(1), harm: termTwice(100 * time.Millisecond)},
 		{Name: "term: frozen, kill after 100 ms", when: frozenPods(2), harm: termKill(100 * time.Millisecond)},
-		{Name: "term: half cut, kill after 500 ms", when: cut(all / 2), harm: termKill(500 * time.Millisecond)},
+		{Name: "term: half cut, kill after 500 ms", when: cut(size.all() / 2), harm: termKill(500 * time.Millisecond)},
 		{Name: "term: of the server that recovers", when: frozenPods(2), harm: killThenTerm(running(thawCommand))},
 	}
 }
 
 // clusterPoints kill the cluster's own processes; they are away for some seconds.
-func clusterPoints() []Point {
+func clusterPoints(size Size) []Point {
 	return []Point{
 		{Name: "apiserver: frozen", when: frozenPods(2), harm: killAPIServer, Short: true},
-		{Name: "apiserver: half cut", when: cut(all / 2), harm: killAPIServer},
+		{Name: "apiserver: half cut", when: cut(size.all() / 2), harm: killAPIServer},
 		{Name: "apiserver: finalizing", when: reached(1, velerov1.BackupPhaseFinalizing), harm: killAPIServer},
 		{Name: "etcd: frozen", when: frozenPods(2), harm: killEtcd},
-		{Name: "etcd: half cut", when: cut(all / 2), harm: killEtcd, Short: true},
+		{Name: "etcd: half cut", when: cut(size.all() / 2), harm: killEtcd, Short: true},
 		{Name: "csi-snapshotter: frozen", when: whileFrozen(called(1)), harm: killSidecar, once: true},
-		{Name: "csi-snapshotter: half cut", when: cut(all / 2), harm: killSidecar, once: true},
+		{Name: "csi-snapshotter: half cut", when: cut(size.all() / 2), harm: killSidecar, once: true},
 		{Name: "snapshot-controller: frozen", when: whileFrozen(created(1)), harm: killSnapshotController, once: true},
-		{Name: "snapshot-controller: half cut", when: cut(all / 2), harm: killSnapshotController, once: true},
+		{Name: "snapshot-controller: half cut", when: cut(size.all() / 2), harm: killSnapshotController, once: true},
 	}
 }
 
 // apiPoints have the API misbehave for the server.
-func apiPoints() []Point {
+func apiPoints(size Size) []Point {
 	for6s := func(answer int) apiproxy.Fault { return apiproxy.Fault{Answer: answer, For: 6 * time.Second} }
-	half := created(all / 2)
+	half := created(size.all() / 2)
 	return []Point{
 		{Name: "API 429: frozen", when: frozenPods(1), harm: api(for6s(429))},
 		{Name: "API 429: batch", when: half, harm: api(for6s(429))},
@@ -167,10 +167,10 @@ func both(first, second harm) harm {
 }
 
 // storePoints take the object store away.
-func storePoints() []Point {
+func storePoints(size Size) []Point {
 	finalizing := reached(1, velerov1.BackupPhaseFinalizing)
 	return []Point{
-		{Name: "store: refuses writes at upload", when: cut(all - 1), harm: storeAway(objectstore.FailWrites, 15*time.Second), once: true, Short: true},
+		{Name: "store: refuses writes at upload", when: cut(size.all() - 1), harm: storeAway(objectstore.FailWrites, 15*time.Second), once: true, Short: true},
 		{Name: "store: refuses all after the metadata", when: uploaded(metadataFile), harm: storeAway(objectstore.FailAll, 10*time.Second), once: true},
 		{Name: "store: refuses writes at finalizing", when: finalizing, harm: storeAway(objectstore.FailWrites, 15*time.Second), once: true, Short: true},
 		{Name: "store: refuses all at finalizing", when: finalizing, harm: storeAway(objectstore.FailAll, 10*time.Second), once: true},
@@ -178,14 +178,11 @@ func storePoints() []Point {
 	}
 }
 
-// longestRandom is about as long as two backups take.
-const longestRandom = 14 * time.Second
-
 // RandomPoint kills the server at a time that comes from the seed; some of them are killed again when they start, some are
 // given SIGTERM.
-func RandomPoint(seed uint64) Point {
+func RandomPoint(size Size, seed uint64) Point {
 	random := rand.New(rand.NewPCG(seed, 0))
-	at := time.Duration(random.Int64N(int64(longestRandom))).Round(time.Millisecond)
+	at := time.Duration(random.Int64N(int64(size.backups))).Round(time.Millisecond)
 	point := Point{Seed: seed, when: begun, after: at}
 	switch kind := random.IntN(10); {
 	case kind < 6:

@@ -6,6 +6,7 @@ package chaos
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/velero-clipper/clipper/internal/lab/cluster"
 )
@@ -13,12 +14,27 @@ import (
 const (
 	// driverName is the CSI driver of the lab, its StorageClass and its VolumeSnapshotClass.
 	driverName = "lab.csi.clipper.dev"
-	// hookedPods and plainVolumes are those of each of the two namespaces.
-	hookedPods   = 5
-	plainVolumes = 30
 	// leakNamespace holds the small workload of the leak test.
 	leakNamespace = "leaks"
 )
+
+// Size is what there is in each of the two namespaces.
+type Size struct {
+	// Hooked pods have a volume each; Plain volumes are used by no pod.
+	Hooked, Plain int
+	// backups is about how long two backups take.
+	backups time.Duration
+}
+
+// Full is the size that the results are told of. Small is for continuous integration: the same things happen, to fewer pods and volumes.
+var (
+	Full  = Size{Hooked: 5, Plain: 30, backups: 14 * time.Second}
+	Small = Size{Hooked: 3, Plain: 8, backups: 7 * time.Second}
+)
+
+// hooked and all count pods with hooks and snapshots in both backups.
+func (s Size) hooked() int { return s.Hooked * len(namespaces) }
+func (s Size) all() int    { return (s.Hooked + s.Plain) * len(namespaces) }
 
 // namespaces of the workload; each has a backup of its own, and both run at the same time.
 var namespaces = []string{"chaos-a", "chaos-b"}
@@ -29,7 +45,7 @@ func (l *Lab) populate(ctx context.Context) error {
 		return err
 	}
 	for _, namespace := range namespaces {
-		if err := l.fill(ctx, namespace, hookedPods, plainVolumes); err != nil {
+		if err := l.fill(ctx, namespace, l.opts.Size.Hooked, l.opts.Size.Plain); err != nil {
 			return err
 		}
 	}
