@@ -167,6 +167,9 @@ func (r *BackupReconciler) Reconcile(ctx context.Context, request ctrl.Request) 
 	if original.Status.Phase != velerov1.BackupPhaseReadyToStart {
 		return ctrl.Result{}, nil
 	}
+	if isPutBack(original) {
+		return ctrl.Result{}, r.ignoreDeleted(request, r.leaveToRunner(ctx, original, log))
+	}
 
 	job := r.prepare(ctx, original, log)
 	if err := r.begin(ctx, original, job); err != nil {
@@ -195,6 +198,19 @@ func (r *BackupReconciler) Reconcile(ctx context.Context, request ctrl.Request) 
 		r.removeSnapshots(ctx, job.backup, log)
 	}
 	return ctrl.Result{}, nil
+}
+
+// leaveToRunner writes of a Backup that was put back what is true: it is in progress. Its server goes on with it, and if that is dead,
+// it is recovered.
+func (r *BackupReconciler) leaveToRunner(ctx context.Context, b *velerov1.Backup, log logrus.FieldLogger) error {
+	before := b.DeepCopy()
+	b.Status.Phase = velerov1.BackupPhaseInProgress
+	if err := r.deps.Client.Patch(ctx, b, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		return fmt.Errorf("writing that Backup %s/%s is in progress: %w", b.Namespace, b.Name, err)
+	}
+	log.Infof("The backup was made ready to start once more; server %s runs it, and goes on", b.Annotations[freezerecord.AnnServer])
+	r.deps.Tracker.Delete(b.Namespace, b.Name)
+	return nil
 }
 
 // ignoreDeleted returns nil for the error of a Backup that is gone. It tells the tracker: one that went while it was ready to

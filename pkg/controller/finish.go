@@ -86,14 +86,20 @@ func worthRepeating(err error) bool { return !apierrors.IsNotFound(err) && !erro
 // is: a Backup in progress must get its end.
 func (r *BackupReconciler) isOurs(started, live *velerov1.Backup) bool {
 	server := live.Annotations[freezerecord.AnnServer]
-	return live.UID == started.UID && live.Status.Phase == started.Status.Phase && (server == "" || server == r.opts.Server) &&
+	return live.UID == started.UID && (live.Status.Phase == started.Status.Phase || isPutBack(live)) && (server == "" || server == r.opts.Server) &&
 		live.Annotations[recovery.AnnRecoverer] == ""
+}
+
+// isPutBack says whether a Backup that a server runs reads as one that waits to be run. The queue of another server does that, when it
+// hasn't heard yet of how far the Backup is: its patch asks for no resource version.
+func isPutBack(b *velerov1.Backup) bool {
+	return b.Status.Phase == velerov1.BackupPhaseReadyToStart && b.Annotations[freezerecord.AnnServer] != ""
 }
 
 // isWritten says whether a Backup has the end of this run already, and may have gone on from there. A second run has another start.
 func isWritten(started, ended, live *velerov1.Backup) bool {
 	phase := live.Status.Phase
-	return live.UID == started.UID && live.Status.StartTimestamp.Equal(started.Status.StartTimestamp) &&
+	return live.UID == started.UID && live.Status.StartTimestamp.Equal(started.Status.StartTimestamp) && !isPutBack(live) &&
 		phase != started.Status.Phase && (phase == ended.Status.Phase || phase != velerov1.BackupPhaseFailed)
 }
 

@@ -117,6 +117,34 @@ func TestAnAnnotationThatSomebodyRemovedDoesNotKeepABackupInProgress(t *testing.
 	g.Expect(h.reconcile(t, "b1").Status.Phase).To(Equal(velerov1.BackupPhaseFinalizing))
 }
 
+// The queue of a second server that is behind makes a backup ready to start that is being run.
+func TestABackupThatAnotherServerRunsIsNotRunASecondTime(t *testing.T) {
+	g := NewWithT(t)
+	h := newHarness(t, with(ready("b1", func(b *velerov1.Backup) {
+		b.Annotations = map[string]string{freezerecord.AnnServer: "velero-1_cd34"}
+	})), func(s *setup) { s.options.Server = "velero-0_ab12" })
+	after := h.reconcile(t, "b1")
+	g.Expect(h.engine.requests).To(BeEmpty())
+	g.Expect(after.Status.Phase).To(Equal(velerov1.BackupPhaseInProgress), "who recovers it must find it, if the other is dead")
+	g.Expect(after.Annotations).To(HaveKeyWithValue(freezerecord.AnnServer, "velero-1_cd34"))
+	g.Expect(h.tracker.calls).To(Equal([]string{"delete velero/b1"}), "or the queue would count it as running here")
+}
+
+// And the one that runs it gives it its end all the same.
+func TestABackupThatWasPutBackWhileItRanGetsItsEnd(t *testing.T) {
+	g := NewWithT(t)
+	h := newHarness(t, with(ready("b1")), func(s *setup) { s.options.Server = "velero-0_ab12" })
+	h.engine.run = func(backup.Request, io.Writer) (*backup.Result, error) {
+		b := h.get(t, "b1")
+		b.Status.Phase = velerov1.BackupPhaseReadyToStart
+		g.Expect(h.client.Update(t.Context(), b)).To(Succeed())
+		return &backup.Result{}, nil
+	}
+	after := h.reconcile(t, "b1")
+	g.Expect(after.Status.Phase).To(Equal(velerov1.BackupPhaseFinalizing))
+	g.Expect(after.Annotations).NotTo(HaveKey(freezerecord.AnnServer))
+}
+
 // No metric counts an end that isn't the backup's.
 func TestAnEndThatIsNotWrittenIsNotCounted(t *testing.T) {
 	g := NewWithT(t)
