@@ -69,6 +69,9 @@ func (r *BackupReconciler) execute(ctx context.Context, j *job) error {
 	r.conclude(x, result, runErr)
 	x.log.DoneForPersist(serverLog)
 	if cause := context.Cause(r.deps.Lost); cause != nil { // nothing is uploaded for a backup that others may have given its end
+		if errors.Is(runErr, cause) {
+			return runErr
+		}
 		return errors.Join(runErr, cause)
 	}
 	return errors.Join(runErr, r.persist(x, result))
