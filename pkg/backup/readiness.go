@@ -119,9 +119,9 @@ func (a *readinessAction) nudge(namespace, name string) {
 	log := a.Log.WithFields(logrus.Fields{"namespace": namespace, "volumeSnapshot": name})
 	switch nudged, err := a.Nudger.Nudge(a.Life, namespace, name); {
 	case err != nil:
-		log.WithError(err).Warn("The snapshot-controller can't be told of a snapshot that it seems to have forgotten")
+		log.WithError(err).Warn("external-snapshotter can't be told of a snapshot that it may have forgotten")
 	case nudged:
-		log.Info("The snapshot is ready and its VolumeSnapshot doesn't say so; the snapshot-controller is made to look again")
+		log.Info("Nothing was heard of the snapshot for a while; external-snapshotter is made to look at it again")
 	}
 }
 

@@ -15,20 +15,24 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// annStatusNudge is our mark on a VolumeSnapshot that the snapshot-controller had forgotten; its value is the time.
+// annStatusNudge is our mark on a VolumeSnapshot or content that a controller had forgotten; its value is the time.
 const annStatusNudge = "velero.io/status-nudged-at"
 
 const (
 	// stalledAge is how long a content may be ready before its VolumeSnapshot says so, which takes the snapshot-controller a
 	// moment. It is longer when that is busy, and then a nudge costs it one more look.
 	stalledAge = 15 * time.Second
+	// unaskedAge is how long a content may be cut and not ready before the sidecar is made to ask the driver once more. By itself it has
+	// done so half a dozen times by then; a storage that needs hours gets one call more.
+	unaskedAge = time.Minute
 	// nudgeTimeout bounds the request.
 	nudgeTimeout = 15 * time.Second
 )
 
-// Nudger makes the snapshot-controller look again at VolumeSnapshots that it has forgotten. external-snapshotter 8.7 loses the news of
-// a content now and then when the API server was away: it logs that it can't parse a resource version, and the VolumeSnapshot isn't
-// ready before its next look at everything, a quarter of an hour later. Methods may be called from any goroutine.
+// Nudger makes external-snapshotter look again at snapshots that it has forgotten, as 8.7 does now and then while it is busy or the API
+// server is away: the sidecar doesn't ask a second time whether a snapshot is ready, when the answer to its first status update
+// overtakes its own cache; the snapshot-controller loses the news that a content is ready. Both look at everything a quarter of an hour
+// later. Methods may be called from any goroutine.
 type Nudger struct {
 	client  Client
 	tracker *Tracker
@@ -41,31 +45,55 @@ func NewNudger(client Client, tracker *Tracker, clk clock.PassiveClock) *Nudger 
 }
 
 // Nudge changes an annotation of a VolumeSnapshot whose content has been ready for some time while it isn't itself, and does so again
-// when that had no effect for minutes. It returns whether it did; most calls cost no request.
+// when that had no effect for minutes; or one of a content that is cut and hasn't become ready, once. It returns whether it did; most
+// calls cost no request.
 func (n *Nudger) Nudge(ctx context.Context, namespace, name string) (bool, error) {
 	key := types.NamespacedName{Namespace: namespace, Name: name}
 	vs, content := n.tracker.look(key, "")
-	if vs == nil || vs.DeletionTimestamp != nil || isReady(vs, content) || !isContentReady(content) {
+	if vs == nil || vs.DeletionTimestamp != nil || isReady(vs, content) || handleOf(content) == "" {
 		return false, nil
 	}
 	now := n.clock.Now()
-	if now.Sub(n.tracker.historyOf(key).changed) < stalledAge {
+	idle := now.Sub(n.tracker.historyOf(key).changed)
+	if isContentReady(content) {
+		if idle < stalledAge || now.Sub(nudgedAt(vs)) < nudgeAgain {
+			return false, nil
+		}
+		return n.patch(ctx, vs, "VolumeSnapshot "+key.String(), func(ctx context.Context, body []byte) error {
+			_, err := n.client.VolumeSnapshots(namespace).Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{})
+			return err
+		})
+	}
+	if idle < unaskedAge || !nudgedAt(content).IsZero() {
 		return false, nil
 	}
-	if last, err := time.Parse(time.RFC3339, vs.Annotations[annStatusNudge]); err == nil && now.Sub(last) < nudgeAgain {
-		return false, nil
+	return n.patch(ctx, content, "VolumeSnapshotContent "+content.Name, func(ctx context.Context, body []byte) error {
+		_, err := n.client.VolumeSnapshotContents().Patch(ctx, content.Name, types.MergePatchType, body, metav1.PatchOptions{})
+		return err
+	})
+}
+
+// nudgedAt is when the object was nudged last; the zero time when it wasn't.
+func nudgedAt(object metav1.Object) time.Time {
+	at, err := time.Parse(time.RFC3339, object.GetAnnotations()[annStatusNudge])
+	if err != nil {
+		return time.Time{}
 	}
+	return at
+}
+
+// patch writes the mark. An object that is gone is no error.
+func (n *Nudger) patch(ctx context.Context, object metav1.Object, what string, send func(context.Context, []byte) error) (bool, error) {
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": vs.UID, "annotations": map[string]string{annStatusNudge: now.UTC().Format(time.RFC3339)},
+		"uid": object.GetUID(), "annotations": map[string]string{annStatusNudge: n.clock.Now().UTC().Format(time.RFC3339)},
 	}})
 	if err != nil {
-		return false, fmt.Errorf("writing the patch of VolumeSnapshot %s: %w", key, err)
+		return false, fmt.Errorf("writing the patch of %s: %w", what, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, nudgeTimeout)
 	defer cancel()
-	_, err = n.client.VolumeSnapshots(namespace).Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return false, fmt.Errorf("annotating VolumeSnapshot %s, which isn't ready while its content is: %w", key, err)
+	if err = send(ctx, body); err != nil && !apierrors.IsNotFound(err) {
+		return false, fmt.Errorf("annotating %s, so that external-snapshotter looks at it again: %w", what, err)
 	}
 	return err == nil, nil
 }

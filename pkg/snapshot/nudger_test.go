@@ -15,7 +15,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-func TestASnapshotThatTheControllerForgotIsNudged(t *testing.T) {
+func TestASnapshotThatAControllerForgotIsNudged(t *testing.T) {
 	inBubble(t, TakerOptions{}, func(a *api) {
 		_, _ = a.create(snapshotsResource, desired(request(1)))
 	}, func(h *harness) {
@@ -29,8 +29,15 @@ func TestASnapshotThatTheControllerForgotIsNudged(t *testing.T) {
 		}
 		h.Expect(nudge()).To(BeFalse(), "there is no content yet")
 		h.api.cut(key)
+		h.pass(unaskedAge - time.Second)
+		h.Expect(nudge()).To(BeFalse(), "the sidecar asks by itself")
+		h.pass(time.Second)
+		h.Expect(nudge()).To(BeTrue(), "it may have forgotten to")
+		_, content := h.tracker.look(key, "")
+		h.Expect(content.Annotations).To(HaveKey(annStatusNudge))
 		h.pass(time.Hour)
-		h.Expect(nudge()).To(BeFalse(), "the content isn't ready, and the storage may need hours for that")
+		h.Expect(nudge()).To(BeFalse(), "the storage may need hours, and is asked once more only")
+		h.Expect(h.api.asked("patch " + contentsResource)).To(Equal(1))
 		h.api.contentReady(key)
 		synctest.Wait()
 		h.Expect(nudge()).To(BeFalse(), "the controller had no time")
