@@ -167,6 +167,9 @@ func (c *Case) complete() error {
 		c.ExpectOurs.Phase = velerov1.BackupPhaseCompleted
 	}
 	slices.Sort(c.Covers)
+	if c.Random {
+		c.tag(TagRandom)
+	}
 	if slices.ContainsFunc(c.Commands, func(command Command) bool { return command.Exit != 0 }) {
 		c.tag(TagHookFails)
 		if c.Random {
@@ -206,6 +209,8 @@ const (
 	TagCSI       = "csi"
 	TagHooks     = "hooks"
 	TagHookFails = "hook-fails"
+	// TagRandom is for random cases.
+	TagRandom = "random"
 	// TagRandomHookFails is for random cases, where a pod's second hook may fail, too.
 	TagRandomHookFails = "random-hook-fails"
 	// TagOrSelectors is for cases with several label selectors, of which an item may match more than one.
