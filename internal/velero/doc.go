@@ -11,5 +11,6 @@
 //
 //   - Policies (policies.go) are the resource policies of a backup: parsed, merged with the global ones, validated. What is
 //     in them is given in types of our own; what Velero's own functions need goes through its methods.
+//   - EndOfVolumes (volumeinfo.go) tells a backup's volume information what became of volumes after the walk.
 //   - NativeSnapshot (snapshots.go) is a snapshot of a VolumeSnapshotter plugin, as Velero's records have it.
 package velero

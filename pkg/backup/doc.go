@@ -19,6 +19,9 @@
 //   - settle.go: the last looks at the snapshots, taken and removed ones
 //   - result.go: what a finished run tells its caller
 //
+// What follows when everything that went on after the walk has ended is Finalizer.Look (secondlook.go) and the release of the
+// snapshots (finalize.go).
+//
 // One item's way into the tarball is in walker.go; visits.go keeps which items were met, so that nothing is written twice
 // and nobody goes on before an item that somebody else is at. actions.go calls plugins, when scope.go says so, for no longer
 // than calls.go lets it, and again where deliver.go finds that nobody was there; csi.go has the actions on claims, snapshots

@@ -6,26 +6,18 @@ package backup
 import (
 	"context"
 	"fmt"
-	"io"
 	"sync"
 	"time"
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	"github.com/sirupsen/logrus"
-	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
-	velerobackup "github.com/vmware-tanzu/velero/pkg/backup"
-	"github.com/vmware-tanzu/velero/pkg/itemoperation"
-	"github.com/vmware-tanzu/velero/pkg/kuberesource"
-	"github.com/vmware-tanzu/velero/pkg/persistence"
-	"github.com/vmware-tanzu/velero/pkg/plugin/clientmgmt"
-	"github.com/vmware-tanzu/velero/pkg/plugin/framework"
-	velero "github.com/vmware-tanzu/velero/pkg/plugin/velero"
-	biav2 "github.com/vmware-tanzu/velero/pkg/plugin/velero/backupitemaction/v2"
+	"github.com/vmware-tanzu/velero/pkg/discovery"
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/velero-clipper/clipper/pkg/snapshot"
@@ -38,12 +30,12 @@ const (
 	releaseTimeout = time.Minute
 )
 
-// Finalizer takes the second look at a backup's items when everything that went on after the walk has ended. The look
-// itself is Velero's. Velero's CSI snapshot action would remove the objects of each snapshot on the way, one request after
-// the other; the Finalizer only takes note of them, and releases them together when Release is called: when the finalized backup
-// is in object storage. A look that has to be repeated finds them where they were.
+// Finalizer takes the second look at a backup's items when everything that went on after the walk has ended. Velero's CSI
+// snapshot action would remove the objects of each snapshot on the way, one request after the other; the Finalizer only takes note
+// of them, and releases them together when Release is called: when the finalized backup is in object storage. A look that has to
+// be repeated finds them where they were.
 type Finalizer struct {
-	velerobackup.Backupper
+	deps   FinalizerDeps
 	client client.Client
 	groups GroupLeaver
 
@@ -51,32 +43,29 @@ type Finalizer struct {
 	notes map[types.UID][]*unstructured.Unstructured
 }
 
+// FinalizerDeps is what a Finalizer works with. All fields are required unless they say otherwise.
+type FinalizerDeps struct {
+	// Client releases snapshots.
+	Client client.Client
+	Groups GroupLeaver
+	// Dynamic gets items of any type, and Discovery knows the types.
+	Dynamic   dynamic.Interface
+	Discovery discovery.Helper
+	// Clock tells the time. Default: the real clock.
+	Clock clock.WithTicker
+}
+
 // GroupLeaver takes VolumeSnapshots out of their groups; snapshot.Remover is one.
 type GroupLeaver interface {
 	LeaveGroup(ctx context.Context, namespace, name string) error
 }
 
-// NewFinalizer returns a Finalizer that looks through Velero's backupper.
-func NewFinalizer(backupper velerobackup.Backupper, c client.Client, groups GroupLeaver) *Finalizer {
-	return &Finalizer{Backupper: backupper, client: c, groups: groups, notes: map[types.UID][]*unstructured.Unstructured{}}
-}
-
-// FinalizeBackup implements Velero's Backupper.
-func (f *Finalizer) FinalizeBackup(
-	log logrus.FieldLogger,
-	request *velerobackup.Request,
-	in io.Reader,
-	out io.Writer,
-	actions framework.BackupItemActionResolverV2,
-	operations []*itemoperation.BackupOperation,
-	store persistence.BackupStore,
-) error {
-	f.take(request.UID) // of a look before, of which nothing came
-	err := f.Backupper.FinalizeBackup(log, request, in, out, actions, operations, store)
-	if err != nil {
-		f.take(request.UID) // the finalizer controller tries again
+// NewFinalizer returns a Finalizer.
+func NewFinalizer(deps FinalizerDeps) *Finalizer {
+	if deps.Clock == nil {
+		deps.Clock = clock.RealClock{}
 	}
-	return err
+	return &Finalizer{deps: deps, client: deps.Client, groups: deps.Groups, notes: map[types.UID][]*unstructured.Unstructured{}}
 }
 
 // Release lets go of the snapshots of a backup that was finalized. What can't be released stays in the cluster, with a warning.
@@ -93,14 +82,6 @@ func (f *Finalizer) Release(backup types.UID, log logrus.FieldLogger) {
 		})
 	}
 	_ = group.Wait() // none of them returns an error
-}
-
-// WithNotes returns plugin managers for the finalizer controller, whose CSI snapshot action takes note of the snapshots
-// to be released. All other plugins are those of the managers that newManager makes.
-func (f *Finalizer) WithNotes(newManager func(logrus.FieldLogger) clientmgmt.Manager) func(logrus.FieldLogger) clientmgmt.Manager {
-	return func(log logrus.FieldLogger) clientmgmt.Manager {
-		return notingManager{Manager: newManager(log), finalizer: f}
-	}
 }
 
 func (f *Finalizer) note(backup types.UID, vs *unstructured.Unstructured) {
@@ -152,40 +133,4 @@ func (f *Finalizer) release(object *unstructured.Unstructured) error {
 // delete deletes an object that may be gone already.
 func (f *Finalizer) delete(ctx context.Context, object client.Object) error {
 	return untilAnswered(ctx, func() error { return client.IgnoreNotFound(f.client.Delete(ctx, object)) })
-}
-
-type notingManager struct {
-	clientmgmt.Manager
-	finalizer *Finalizer
-}
-
-// GetBackupItemActionsV2 returns the plugins' actions with one replaced.
-func (m notingManager) GetBackupItemActionsV2() ([]biav2.BackupItemAction, error) {
-	actions, err := m.Manager.GetBackupItemActionsV2()
-	if err != nil {
-		return nil, err
-	}
-	for i, action := range actions {
-		if action.Name() == snapshotActionName {
-			actions[i] = notingAction{BackupItemAction: action, finalizer: m.finalizer}
-		}
-	}
-	return actions, nil
-}
-
-// notingAction stands in for Velero's CSI snapshot action when a backup is finalized.
-type notingAction struct {
-	biav2.BackupItemAction
-	finalizer *Finalizer
-}
-
-// AppliesTo implements biav2.BackupItemAction without a call of the plugin's process.
-func (a notingAction) AppliesTo() (velero.ResourceSelector, error) {
-	return velero.ResourceSelector{IncludedResources: []string{kuberesource.VolumeSnapshots.String()}}, nil
-}
-
-// Execute takes note of the snapshot and returns it unchanged.
-func (a notingAction) Execute(item runtime.Unstructured, backup *velerov1.Backup) (runtime.Unstructured, []velero.ResourceIdentifier, string, []velero.ResourceIdentifier, error) {
-	a.finalizer.note(backup.UID, &unstructured.Unstructured{Object: item.UnstructuredContent()})
-	return item, nil, "", nil, nil
 }

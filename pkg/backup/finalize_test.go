@@ -13,21 +13,13 @@ import (
 
 	snapshotv1 "github.com/kubernetes-csi/external-snapshotter/client/v8/apis/volumesnapshot/v1"
 	. "github.com/onsi/gomega"
-	"github.com/sirupsen/logrus"
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
-	velerobackup "github.com/vmware-tanzu/velero/pkg/backup"
 	"github.com/vmware-tanzu/velero/pkg/builder"
-	"github.com/vmware-tanzu/velero/pkg/itemoperation"
-	"github.com/vmware-tanzu/velero/pkg/kuberesource"
-	"github.com/vmware-tanzu/velero/pkg/persistence"
-	"github.com/vmware-tanzu/velero/pkg/plugin/clientmgmt"
 	"github.com/vmware-tanzu/velero/pkg/plugin/framework"
-	biav2 "github.com/vmware-tanzu/velero/pkg/plugin/velero/backupitemaction/v2"
+	velero "github.com/vmware-tanzu/velero/pkg/plugin/velero"
 	velerotest "github.com/vmware-tanzu/velero/pkg/test"
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -35,67 +27,14 @@ import (
 	"github.com/velero-clipper/clipper/pkg/snapshot"
 )
 
-// look stands in for Velero's backupper: it hands each snapshot of a backup to the actions.
-type look struct {
-	velerobackup.Backupper
-	c *cluster
-	// snapshots of each backup.
-	snapshots map[string][]*snapshotv1.VolumeSnapshot
-	// during is called before the look returns err.
-	during func(backup string)
-	err    error
-}
-
-func (l *look) FinalizeBackup(
-	log logrus.FieldLogger, request *velerobackup.Request, _ io.Reader, _ io.Writer,
-	actions framework.BackupItemActionResolverV2, _ []*itemoperation.BackupOperation, _ persistence.BackupStore,
-) error {
-	resolved, err := actions.ResolveActions(l.c.helper, log)
-	if err != nil {
-		return err
-	}
-	for _, vs := range l.snapshots[request.Name] {
-		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(vs)
-		if err != nil {
-			return err
-		}
-		item := &unstructured.Unstructured{Object: content}
-		for _, action := range resolved {
-			if !action.ShouldUse(kuberesource.VolumeSnapshots, vs.Namespace, item, log) {
-				continue
-			}
-			updated, additional, operation, post, err := action.Execute(item, request.Backup)
-			if err != nil {
-				return err
-			}
-			l.c.Expect(updated).To(Equal(item), "the item is as it was")
-			l.c.Expect(additional).To(BeEmpty())
-			l.c.Expect(operation).To(BeEmpty())
-			l.c.Expect(post).To(BeEmpty())
-		}
-	}
-	if l.during != nil {
-		l.during(request.Name)
-	}
-	return l.err
-}
-
-// actionManager has the actions of plugins.
-type actionManager struct {
-	clientmgmt.Manager
-	actions []biav2.BackupItemAction
-	err     error
-}
-
-func (m actionManager) GetBackupItemActionsV2() ([]biav2.BackupItemAction, error) {
-	return m.actions, m.err
-}
-
 // finalizing is a cluster with snapshots that are in backups, and the Finalizer.
 type finalizing struct {
 	*cluster
-	look      *look
+	snapshots map[string][]*snapshotv1.VolumeSnapshot
 	finalizer *backup.Finalizer
+	// during is called when a backup's volume information is read, and lookErr is why it can't be.
+	during  func(backup string)
+	lookErr error
 	// refuse is the API's answer to a request, by verb and name of the object.
 	refuse func(request string) error
 	// uploadErr is why what was finalized can't be uploaded.
@@ -103,11 +42,12 @@ type finalizing struct {
 }
 
 func newFinalizing(c *cluster, snapshots map[string][]*snapshotv1.VolumeSnapshot) *finalizing {
-	f := &finalizing{cluster: c, look: &look{c: c, snapshots: snapshots}}
+	f := &finalizing{cluster: c, snapshots: snapshots}
 	var objects []client.Object
 	for _, list := range snapshots {
 		for _, vs := range list {
 			objects = append(objects, vs)
+			c.add(vs)
 			if vs.Status != nil && vs.Status.BoundVolumeSnapshotContentName != nil {
 				objects = append(objects, builder.ForVolumeSnapshotContent(*vs.Status.BoundVolumeSnapshotContentName).
 					DeletionPolicy(snapshotv1.VolumeSnapshotContentDelete).Result())
@@ -138,20 +78,27 @@ func newFinalizing(c *cluster, snapshots map[string][]*snapshotv1.VolumeSnapshot
 			return w.Delete(ctx, object, opts...)
 		},
 	}).Build()
-	f.finalizer = backup.NewFinalizer(f.look, c.client, c.settler)
+	f.finalizer = backup.NewFinalizer(backup.FinalizerDeps{Client: c.client, Groups: c.settler, Dynamic: c.dynamic, Discovery: c.helper})
 	return f
 }
 
 // finalize does what the finalizer controller does for a backup.
 func (f *finalizing) finalize(name string) error {
 	f.t.Helper()
-	plugins := f.finalizer.WithNotes(func(logrus.FieldLogger) clientmgmt.Manager {
-		return actionManager{actions: f.builtInActions()}
-	})(f.logger)
-	actions, err := plugins.GetBackupItemActionsV2()
-	f.Expect(err).NotTo(HaveOccurred())
 	b := builder.ForBackup("velero", name).ObjectMeta(builder.WithUID("uid-of-" + name)).Phase(velerov1.BackupPhaseFinalizing).Result()
-	err = f.finalizer.FinalizeBackup(f.logger, &velerobackup.Request{Backup: b}, nil, nil, framework.NewBackupItemActionResolverV2(actions), nil, nil)
+	store := newStoredVolumes(f.cluster, `[]`)
+	store.err, store.onRead = f.lookErr, func() {
+		if f.during != nil {
+			f.during(name)
+		}
+	}
+	var items []velero.ResourceIdentifier
+	for _, vs := range f.snapshots[name] {
+		items = append(items, named("volumesnapshots.snapshot.storage.k8s.io", vs.Namespace, vs.Name))
+	}
+	err := f.finalizer.Look(f.ctx, backup.LookRequest{
+		Backup: b, Actions: framework.NewBackupItemActionResolverV2(f.builtInActions()), Operations: operationsOn(items...), Store: store.BackupStore(), Log: f.logger,
+	}, f.tarballOf(), io.Discard)
 	if err == nil && f.uploadErr == nil {
 		f.finalizer.Release(b.UID, f.logger)
 	}
@@ -188,7 +135,7 @@ func several(prefix string, count int) (list []*snapshotv1.VolumeSnapshot) {
 func TestSnapshotsAreReleasedWhenTheirBackupIsFinalized(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		f := newFinalizing(c, map[string][]*snapshotv1.VolumeSnapshot{"nightly": {bound("a")}, "other": {bound("b")}})
-		f.look.during = func(string) { c.Expect(c.events.all()).To(BeEmpty(), "while Velero looks nothing is removed") }
+		f.during = func(string) { c.Expect(c.events.all()).To(BeEmpty(), "while items are looked at nothing is removed") }
 		c.Expect(f.finalize("nightly")).To(Succeed())
 		c.Expect(c.events.all()).To(Equal([]string{"retain content-of-a", "delete content-of-a", "delete a"}), "the physical snapshot stays")
 		c.Expect(f.left()).To(ConsistOf("b", "content-of-b"))
@@ -211,9 +158,9 @@ func TestNothingIsReleasedWhenFinalizingFails(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		f := newFinalizing(c, map[string][]*snapshotv1.VolumeSnapshot{"nightly": {bound("a")}})
 		gone := errors.New("the bucket is gone")
-		f.look.err = gone
+		f.lookErr = gone
 		c.Expect(f.finalize("nightly")).To(MatchError(gone))
-		f.look.err, f.uploadErr = nil, gone
+		f.lookErr, f.uploadErr = nil, gone
 		c.Expect(f.finalize("nightly")).To(MatchError(gone))
 		c.Expect(c.events.all()).To(BeEmpty())
 
@@ -305,7 +252,7 @@ func TestTwoBackupsThatAreFinalizedAtOnce(t *testing.T) {
 	inCluster(t, func(c *cluster) {
 		f := newFinalizing(c, map[string][]*snapshotv1.VolumeSnapshot{"first": several("a", 3), "second": several("b", 2)})
 		gate := make(chan struct{})
-		f.look.during = func(name string) {
+		f.during = func(name string) {
 			if name == "first" {
 				<-gate
 			}
@@ -319,33 +266,5 @@ func TestTwoBackupsThatAreFinalizedAtOnce(t *testing.T) {
 		close(gate)
 		c.Expect(group.Wait()).To(Succeed())
 		c.Expect(f.left()).To(BeEmpty())
-	})
-}
-
-func TestOnlyTheSnapshotActionIsReplaced(t *testing.T) {
-	inCluster(t, func(c *cluster) {
-		broken := errors.New("the plugin process has died")
-		for _, err := range []error{nil, broken} {
-			plugins := backup.NewFinalizer(nil, nil, nil).WithNotes(func(logrus.FieldLogger) clientmgmt.Manager {
-				return actionManager{actions: c.builtInActions(), err: err}
-			})(c.logger)
-			actions, got := plugins.GetBackupItemActionsV2()
-			if err != nil {
-				c.Expect(got).To(MatchError(broken))
-				continue
-			}
-			c.Expect(got).NotTo(HaveOccurred())
-			stock := c.builtInActions()
-			c.Expect(actions).To(HaveLen(len(stock)))
-			for i, action := range actions {
-				c.Expect(action.Name()).To(Equal(stock[i].Name()))
-				want, err := stock[i].AppliesTo()
-				c.Expect(err).NotTo(HaveOccurred())
-				c.Expect(action.AppliesTo()).To(Equal(want))
-				if action.Name() != snapshotAction {
-					c.Expect(action).To(BeAssignableToTypeOf(stock[i]))
-				}
-			}
-		}
 	})
 }

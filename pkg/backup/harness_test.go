@@ -123,9 +123,10 @@ var (
 	classes = &velerotest.APIResource{
 		Group: "snapshot.storage.k8s.io", Version: "v1", Name: "volumesnapshotclasses", Kind: "VolumeSnapshotClass",
 	}
-	served = []*velerotest.APIResource{
+	uploads = &velerotest.APIResource{Group: "velero.io", Version: "v2alpha1", Name: "datauploads", Kind: "DataUpload", Namespaced: true}
+	served  = []*velerotest.APIResource{
 		velerotest.Namespaces(), velerotest.Pods(), velerotest.PVCs(), velerotest.PVs(), velerotest.ConfigMaps(), velerotest.Secrets(),
-		velerotest.VolumeSnapshots(), velerotest.VolumeSnapshotContents(), classes, velerotest.CRDs(), widgets,
+		velerotest.VolumeSnapshots(), velerotest.VolumeSnapshotContents(), classes, velerotest.CRDs(), widgets, uploads,
 	}
 )
 

@@ -14,7 +14,6 @@ import (
 
 	"github.com/sirupsen/logrus"
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
-	velerobackup "github.com/vmware-tanzu/velero/pkg/backup"
 	"github.com/vmware-tanzu/velero/pkg/constant"
 	"github.com/vmware-tanzu/velero/pkg/itemoperation"
 	"github.com/vmware-tanzu/velero/pkg/kuberesource"
@@ -33,6 +32,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlcontroller "sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/velero-clipper/clipper/pkg/backup"
 )
 
 // A backup that can't be finalized is tried again at growing intervals between these: an object store that is away comes back.
@@ -43,8 +44,8 @@ const (
 
 // SecondLook looks again at the items whose operations have ended; backup.Finalizer is one.
 type SecondLook interface {
-	FinalizeBackup(log logrus.FieldLogger, request *velerobackup.Request, in io.Reader, out io.Writer,
-		actions framework.BackupItemActionResolverV2, operations []*itemoperation.BackupOperation, store persistence.BackupStore) error
+	// Look writes the tarball again. An error means that it is to be repeated.
+	Look(ctx context.Context, request backup.LookRequest, before io.Reader, after io.Writer) error
 	// Release lets go of what the look found, when that is in object storage.
 	Release(backup types.UID, log logrus.FieldLogger)
 }
@@ -178,7 +179,7 @@ func (r *FinalizerReconciler) finalize(ctx context.Context, f *finalization) err
 		return fmt.Errorf("reading the operations of the backup: %w", err)
 	}
 	if len(f.operations) > 0 {
-		if err := r.lookAgain(f, location, plugins, store); err != nil {
+		if err := r.lookAgain(ctx, f, plugins, store); err != nil {
 			return err
 		}
 	}
@@ -194,7 +195,7 @@ func (r *FinalizerReconciler) finalize(ctx context.Context, f *finalization) err
 
 // lookAgain makes the tarball with the items as they are now (329).
 func (r *FinalizerReconciler) lookAgain(
-	f *finalization, location *velerov1.BackupStorageLocation, plugins clientmgmt.Manager, store persistence.BackupStore,
+	ctx context.Context, f *finalization, plugins clientmgmt.Manager, store persistence.BackupStore,
 ) error {
 	before, err := f.download(store)
 	if err != nil {
@@ -207,12 +208,12 @@ func (r *FinalizerReconciler) lookAgain(
 	if err != nil {
 		return fmt.Errorf("starting the backup item action plugins: %w", err)
 	}
-	request := &velerobackup.Request{
-		Backup: f.backup, StorageLocation: location,
-		SkippedPVTracker: velerobackup.NewSkipPVTracker(), BackedUpItems: velerobackup.NewBackedUpItemsMap(),
+	request := backup.LookRequest{
+		Backup: f.backup, Actions: framework.NewBackupItemActionResolverV2(actions), Operations: f.operations, Store: store,
+		StopPlugins: plugins.CleanupClients, // they start again when they are called
+		Log:         f.log,
 	}
-	resolver := framework.NewBackupItemActionResolverV2(actions)
-	if err := r.deps.Looks.FinalizeBackup(f.log, request, before, f.contents, resolver, f.operations, store); err != nil {
+	if err := r.deps.Looks.Look(ctx, request, before, f.contents); err != nil {
 		return fmt.Errorf("looking again at the items with operations: %w", err)
 	}
 	return nil

@@ -16,11 +16,8 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/sirupsen/logrus"
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
-	velerobackup "github.com/vmware-tanzu/velero/pkg/backup"
 	"github.com/vmware-tanzu/velero/pkg/itemoperation"
 	"github.com/vmware-tanzu/velero/pkg/kuberesource"
-	"github.com/vmware-tanzu/velero/pkg/persistence"
-	"github.com/vmware-tanzu/velero/pkg/plugin/framework"
 	velero "github.com/vmware-tanzu/velero/pkg/plugin/velero"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,6 +25,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/velero-clipper/clipper/pkg/backup"
 )
 
 // GetObject reads what was uploaded.
@@ -47,12 +46,10 @@ type secondLook struct {
 	released []string
 }
 
-func (l *secondLook) FinalizeBackup(_ logrus.FieldLogger, request *velerobackup.Request, in io.Reader, out io.Writer,
-	_ framework.BackupItemActionResolverV2, _ []*itemoperation.BackupOperation, _ persistence.BackupStore,
-) error {
+func (l *secondLook) Look(_ context.Context, request backup.LookRequest, in io.Reader, out io.Writer) error {
 	before, err := io.ReadAll(in)
 	if err == nil {
-		_, err = out.Write(append(before, " looked at "+request.Status.Phase...))
+		_, err = out.Write(append(before, " looked at "+request.Backup.Status.Phase...))
 	}
 	if l.err != nil {
 		return l.err

@@ -46,16 +46,21 @@ type Writer struct {
 // NewWriter starts a tarball on dst with the entry that names its format version (90). dst stays the caller's: Close
 // doesn't close it. The clock gives files their time; nil means the real one.
 func NewWriter(dst io.Writer, clk clock.PassiveClock) (*Writer, error) {
-	if clk == nil {
-		clk = clock.RealClock{}
-	}
-	w := &Writer{clock: clk, gzip: gzip.NewWriter(dst)}
-	w.tar = tar.NewWriter(w.gzip)
+	w := newWriter(dst, clk)
 	version := File{Path: path.Join(velerov1.MetadataDir, "version"), Data: []byte(FormatVersion + "\n")}
 	if err := w.write(version); err != nil {
 		return nil, err
 	}
 	return w, nil
+}
+
+func newWriter(dst io.Writer, clk clock.PassiveClock) *Writer {
+	if clk == nil {
+		clk = clock.RealClock{}
+	}
+	w := &Writer{clock: clk, gzip: gzip.NewWriter(dst)}
+	w.tar = tar.NewWriter(w.gzip)
+	return w
 }
 
 // Add writes files next to each other, in the given order, with no file of another call between them (178). When it

@@ -5,10 +5,13 @@ package collect
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strings"
 
 	"github.com/sirupsen/logrus"
+	"github.com/vmware-tanzu/velero/pkg/discovery"
+	velero "github.com/vmware-tanzu/velero/pkg/plugin/velero"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -30,6 +33,27 @@ func inOrder(gv schema.GroupVersion, resources []metav1.APIResource) []metav1.AP
 	}
 	return slices.SortedStableFunc(slices.Values(resources), func(a, b metav1.APIResource) int {
 		return cmp.Or(rank(a)-rank(b), strings.Compare(a.Name, b.Name))
+	})
+}
+
+// InDiscoveryOrder sorts identifiers by their resource types, in the order in which these are collected (329). Those of one type
+// keep their order; types that the cluster doesn't serve are last.
+func InDiscoveryOrder(known discovery.Helper, ids []velero.ResourceIdentifier) []velero.ResourceIdentifier {
+	rank := map[schema.GroupResource]int{}
+	for _, list := range known.Resources() {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			continue // Fetch says what is wrong
+		}
+		for _, resource := range inOrder(gv, list.APIResources) {
+			gr := gv.WithResource(resource.Name).GroupResource()
+			if _, found := rank[gr]; !found {
+				rank[gr] = len(rank) - math.MaxInt32 // before those that aren't here
+			}
+		}
+	}
+	return slices.SortedStableFunc(slices.Values(ids), func(a, b velero.ResourceIdentifier) int {
+		return cmp.Compare(rank[a.GroupResource], rank[b.GroupResource])
 	})
 }
 

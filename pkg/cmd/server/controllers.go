@@ -9,9 +9,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
-	velerobackup "github.com/vmware-tanzu/velero/pkg/backup"
 	"github.com/vmware-tanzu/velero/pkg/backup/actions"
-	"github.com/vmware-tanzu/velero/pkg/client"
 	"github.com/vmware-tanzu/velero/pkg/constant"
 	velerocontroller "github.com/vmware-tanzu/velero/pkg/controller"
 	blockactions "github.com/vmware-tanzu/velero/pkg/itemblock/actions"
@@ -154,31 +152,17 @@ func (s *second) readiness() backup.ReadinessDeps {
 	}
 }
 
-// finalizer gives backups their end, after Velero's own second look at the items whose operations have ended.
+// finalizer gives backups their end, after a second look at the items whose operations have ended.
 func (s *second) finalizer(tracker velerocontroller.BackupTracker) (reconciler, error) {
 	config := s.settings.config
-	backupper, err := velerobackup.NewKubernetesBackupper(
-		s.uncached,
-		s.discovery,
-		client.NewDynamicFactory(s.dynamic),
-		nil, // no hooks are run when a backup is finalized
-		nil, // and no pod volumes are backed up
-		config.PodVolumeOperationTimeout,
-		config.DefaultVolumesToFsBackup,
-		config.ClientPageSize,
-		config.UploaderType,
-		s.plugins,
-		s.stores,
-	)
-	if err != nil {
-		return nil, err
-	}
-	finalizer := backup.NewFinalizer(backupper, s.uncached, s.snapshots.remover)
+	finalizer := backup.NewFinalizer(backup.FinalizerDeps{
+		Client: s.uncached, Groups: s.snapshots.remover, Dynamic: s.dynamic, Discovery: s.discovery,
+	})
 	return controller.NewFinalizerReconciler(controller.FinalizerDeps{
 		Client:           s.mgr.GetClient(),
 		Looks:            finalizer,
 		Tracker:          tracker,
-		NewPluginManager: finalizer.WithNotes(s.plugins),
+		NewPluginManager: s.plugins,
 		Stores:           s.stores,
 		Metrics:          s.metrics.server,
 		Log:              s.log,
