@@ -21,7 +21,7 @@ func Renew(dst io.Writer, src io.Reader, files []File, clk clock.PassiveClock) e
 	if err != nil {
 		return fmt.Errorf("reading the backup tarball: %w", err)
 	}
-	defer unzipped.Close()
+	defer func() { _ = unzipped.Close() }() // it has nothing of its own to close
 	fresh := map[string]File{}
 	for _, file := range files {
 		fresh[file.Path] = file
