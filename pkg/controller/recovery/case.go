@@ -106,9 +106,9 @@ func (r *Recovery) claim(ctx context.Context, c *aCase) bool {
 	if err == nil {
 		return true
 	}
-	c.postponed = true
-	if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-		c.log.WithError(err).Error("The backup whose server died can't be taken over; that is tried again")
+	// One that can't be written for another reason must not keep the server from starting.
+	if c.postponed = apierrors.IsConflict(err) || apierrors.IsNotFound(err); !c.postponed {
+		c.log.WithError(err).Error("The backup whose server died can't be taken over; that is tried again while the server runs")
 	}
 	return false
 }

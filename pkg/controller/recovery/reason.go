@@ -56,7 +56,7 @@ func (o *outcome) pods() string {
 	say("pods whose thaw ran and failed", o.failed, true)
 	say("pods that need no thaw", o.needless, true)
 	say("pods still frozen", o.owed, true)
-	say("pods that wait for the thaw of a later backup", o.deferred, true)
+	say("pods whose thaw waits for the end of a later backup", o.deferred, true)
 	if len(o.unreadable) > 0 {
 		parts = append(parts, fmt.Sprintf("entries of frozen pods that can't be read: %d", len(o.unreadable)))
 	}

@@ -6,7 +6,6 @@ package recovery
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -85,13 +84,7 @@ type Deps struct {
 }
 
 // Recovery recovers what dead servers left behind. AtStart and Run are not to be run at the same time.
-type Recovery struct {
-	deps Deps
-
-	mu sync.Mutex
-	// deferred are the thaws that wait for the end of a later freeze of the same pod: the UID of its backup, by record and pod.
-	deferred map[string]types.UID
-}
+type Recovery struct{ deps Deps }
 
 // New makes a Recovery.
 func New(deps Deps) *Recovery {
@@ -101,7 +94,7 @@ func New(deps Deps) *Recovery {
 	if deps.Clock == nil {
 		deps.Clock = clock.RealClock{}
 	}
-	return &Recovery{deps: deps, deferred: map[string]types.UID{}}
+	return &Recovery{deps: deps}
 }
 
 // AtStart recovers all that is there, and returns when Velero's own server may be started: when no backup of another living server

@@ -25,23 +25,12 @@ func (r *Recovery) thawAll(ctx context.Context, c *aCase, o *outcome) {
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), thawLimit, fmt.Errorf("it was tried for %s", thawLimit))
 	defer cancel()
 	o.unreadable = c.record.Unreadable
-	frozen, err := r.frozenNow(ctx, c.uid)
-	if err != nil { // it isn't known what must not be thawed
-		for _, pod := range c.record.Pods {
-			if pod.ThawedAt == nil {
-				o.add(pod.String(), owed, err.Error())
-			} else {
-				o.add(pod.String(), kindOf(pod.Outcome), pod.Outcome)
-			}
-		}
-		return
-	}
 	var mu sync.Mutex
 	var group errgroup.Group
 	group.SetLimit(thawsAtOnce)
 	for _, pod := range c.record.Pods {
 		group.Go(func() error {
-			kind, note := r.thawUnlessFrozen(ctx, c, pod, frozen)
+			kind, note := r.thawUnlessFrozen(ctx, c, pod)
 			mu.Lock()
 			defer mu.Unlock()
 			o.add(pod.String(), kind, note)
@@ -59,7 +48,7 @@ const (
 	needless
 	failed
 	owed
-	deferred // until a later backup has thawed it
+	deferred // until a later backup, which has it frozen, is over
 )
 
 // add notes the end of a thaw.
@@ -70,9 +59,6 @@ func (o *outcome) add(pod string, kind thawKind, note string) {
 
 // goneNote is what the record has about a pod that needed no thaw.
 const goneNote = "the pod is gone"
-
-// laterNote is what it has about a pod that was frozen again by a later backup, and thawed by that.
-const laterNote = "a later backup has frozen and thawed it since"
 
 // thaw runs the hooks that thaw a pod, and notes in the record what has run.
 func (r *Recovery) thaw(ctx context.Context, c *aCase, pod *freezerecord.Pod) (thawKind, string) {
@@ -115,7 +101,7 @@ func kindOf(note string) thawKind {
 	switch note {
 	case "":
 		return thawed
-	case goneNote, laterNote:
+	case goneNote:
 		return needless
 	default:
 		return failed
