@@ -46,3 +46,18 @@ func TestAPodThatWasReplacedIsNotFrozen(t *testing.T) {
 		})
 	}
 }
+
+// A look is patient, and the pod may be frozen by the hook before.
+func TestAPodThatCanNotBeLookedAtIsWaitedForOnce(t *testing.T) {
+	g := NewWithT(t)
+	executor := &fakeExecutor{}
+	pods := fakePods{executor: executor, err: errors.New("no API server")}
+	runner := NewRunner(Deps{Executor: executor, Pods: pods, Set: twoAndTwo("")})
+	g.Expect(runner.Freeze(t.Context(), nil, newPod("a"))).To(Succeed())
+	g.Expect(executor.ran()).To(Equal([]string{"look at uid-a"}))
+	_, failed := runner.Stats()
+	g.Expect(failed).To(Equal(3))
+	g.Expect(runner.Thaw(t.Context(), nil, newPod("a"))).To(Succeed())
+	g.Expect(runner.Freeze(t.Context(), nil, newPod("a"))).To(Succeed())
+	g.Expect(executor.ran()).To(ContainElements("look at uid-a", "look at uid-a"), "another freeze looks again")
+}

@@ -74,6 +74,9 @@ type podState struct {
 	recorded  bool
 	// recordErr is why the freeze couldn't be recorded. It is tried once for a freeze, not once for a hook.
 	recordErr error
+	// lookErr is why it isn't known that the pod is still the one that was listed. A freeze ends at the first such look, too: a pod that is
+	// frozen already must not wait for the patience of each hook.
+	lookErr error
 	// thawErr is the result of the thaw, for those who ask again.
 	thawErr error
 }
@@ -113,7 +116,7 @@ func NewRunner(deps Deps) *Runner {
 // An error means that the pod must not be backed up: a hook whose onError is explicitly Fail has failed (the hooks after
 // it don't run), or ctx has ended. A failure of any other hook is only an error line, and the next hook runs. When the freeze
 // can't be recorded, each of the pod's pre hooks fails, without having been run; so does one whose pod is gone or was replaced by
-// another of its name. Every error has been logged as an error line
+// another of its name, or can't be looked at, and those after it. Every error has been logged as an error line
 // before Freeze returns; one of a hook whose onError is Fail as two, of the hook and of the pod.
 //
 // ctx is looked at between hooks. A hook that is running is waited for, at most for its timeout.
@@ -155,8 +158,8 @@ func (r *Runner) preHook(ctx context.Context, state *podState, c call) error {
 		return err
 	}
 	err := c.check()
-	if err == nil && r.deps.Pods != nil {
-		err = r.deps.Pods.Check(ctx, CommandOf(c.pod, c.phase, c.hook))
+	if err == nil {
+		err = r.look(ctx, state, c)
 	}
 	if err == nil {
 		err = r.record(ctx, state, c.pod)
@@ -172,6 +175,14 @@ func (r *Runner) preHook(ctx context.Context, state *podState, c call) error {
 		return err
 	}
 	return nil
+}
+
+// look asks whether the hook's pod is still there. After a look that failed none is made for the rest of the freeze.
+func (r *Runner) look(ctx context.Context, state *podState, c call) error {
+	if r.deps.Pods != nil && state.lookErr == nil {
+		state.lookErr = r.deps.Pods.Check(ctx, CommandOf(c.pod, c.phase, c.hook))
+	}
+	return state.lookErr
 }
 
 // record makes the durable record, once for a freeze, before its first command is sent. A pod without post hooks needs none:
@@ -292,7 +303,7 @@ func (r *Runner) state(key podKey) *podState {
 // reset begins a new freeze.
 func (s *podState) reset(thaw []Hook) {
 	s.stage, s.thaw, s.thawErr = untouched, thaw, nil
-	s.window, s.hasWindow, s.recorded, s.recordErr = 0, false, false, nil
+	s.window, s.hasWindow, s.recorded, s.recordErr, s.lookErr = 0, false, false, nil, nil
 }
 
 func keyOf(pod *unstructured.Unstructured) podKey {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/velero-clipper/clipper/internal/apiretry"
 	"github.com/velero-clipper/clipper/pkg/hook"
 )
 
@@ -24,8 +25,13 @@ const (
 	// DefaultInsistFor is long enough for a restart of the API server or of a kubelet. A backup that waits longer for one pod
 	// keeps others waiting; who recovers frozen pods goes on after it.
 	DefaultInsistFor = 2 * time.Minute
-	// lookTimeout bounds the look at a pod between two attempts.
+	// lookTimeout bounds one look at a pod.
 	lookTimeout = 10 * time.Second
+	// checkFor bounds a Check with its repetitions. It is as long as freezerecord insists on the record that comes after it: an outage
+	// that the one survives mustn't end the other.
+	checkFor = 20 * time.Second
+	// checkPause is the longest pause between two of those repetitions, so that an answer in the last seconds isn't missed.
+	checkPause = 2 * time.Second
 )
 
 // pauses between the attempts of a command that insists: half a second first, a quarter of a minute at most.
@@ -92,7 +98,7 @@ func (e *Executor) insist(ctx context.Context, log logrus.FieldLogger, c hook.Co
 	pause := e.pauses
 	for warned := false; hook.Owed(err); {
 		if isFinal(err) { // where the pod went in this moment, that is why
-			looked := e.Check(ctx, c)
+			looked := e.look(ctx, c)
 			if isGone(looked) {
 				return errors.Join(looked, err)
 			}
@@ -126,8 +132,29 @@ func ended(ctx context.Context, err error) error {
 	return &hook.NotRunError{Err: fmt.Errorf("%w (%w)", err, cause)}
 }
 
-// Check implements hook.Pods. The error of a pod that isn't there any more is a hook.NotRunError that says so.
+// Check implements hook.Pods. The error of a pod that isn't there any more is a hook.NotRunError that says so. A look that fails for a
+// reason that may pass is repeated for checkFor. Where pods may not be read nothing is known of this one, and it passes.
 func (e *Executor) Check(ctx context.Context, c hook.Command) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, checkFor, fmt.Errorf("it was tried for %s", checkFor))
+	defer cancel()
+	pause := e.pauses
+	pause.Cap = min(pause.Cap, checkPause)
+	for {
+		err := e.look(ctx, c)
+		if apierrors.IsForbidden(err) {
+			return nil
+		}
+		if !apiretry.MayPass(err) {
+			return err
+		}
+		if !sleep(ctx, pause.Step()) {
+			return fmt.Errorf("%w (%w)", err, context.Cause(ctx))
+		}
+	}
+}
+
+// look is one look at the pod of a command, with the errors of Check and the API server's.
+func (e *Executor) look(ctx context.Context, c hook.Command) error {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	pod, err := e.client.CoreV1().Pods(c.Namespace).Get(ctx, c.Pod, metav1.GetOptions{})
@@ -152,7 +179,7 @@ func (e *Executor) checkAttempt(ctx context.Context, c hook.Command) error {
 	if !c.Insist {
 		return nil
 	}
-	err := e.Check(ctx, c)
+	err := e.look(ctx, c)
 	if err == nil || isGone(err) {
 		return err
 	}
@@ -172,11 +199,11 @@ func (e *Executor) try(ctx context.Context, log logrus.FieldLogger, c hook.Comma
 	if ctx.Err() != nil {
 		return &hook.NotRunError{Err: context.Cause(ctx)}
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, errTimeout)
-	defer cancel()
 	if err := e.checkAttempt(ctx, c); err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, c.Timeout, errTimeout) // the look is ours, the timeout the command's
+	defer cancel()
 	a := &attempt{Executor: e, command: c}
 	err := a.run(ctx)
 	if a.progress.mayHaveRun() {
