@@ -67,9 +67,11 @@ type self struct {
 	// lost ends when the process has lost its Lease.
 	lost context.Context //nolint:containedctx // see limit
 	lose context.CancelCauseFunc
+	// stopping ends when the process is told to stop.
+	stopping context.Context //nolint:containedctx // see limit
 }
 
-// begin takes the server's Lease. A server that takes no backups has none.
+// begin takes the server's Lease. A server that takes no backups has none. ctx ends when the process is told to stop.
 func begin(ctx context.Context, deps firstDeps) (*self, error) {
 	if !slices.Contains(deps.names, constant.ControllerBackup) {
 		return nil, nil
@@ -78,6 +80,7 @@ func begin(ctx context.Context, deps firstDeps) (*self, error) {
 	if err != nil {
 		return nil, fmt.Errorf("preparing for backups: %w", err)
 	}
+	s.stopping = ctx
 	if err := s.lease.Take(ctx); err != nil {
 		s.log.WithError(err).Warn("This server has no Lease; another one in its namespace would take it for dead. It goes on trying")
 	}
@@ -146,6 +149,9 @@ func (s *self) recovery(backups crclient.Reader) recovery.Deps {
 // started again under another ID.
 func (s *self) end(cause error) {
 	s.lose(cause)
+	if s.stopping.Err() != nil {
+		return // a second signal would end the process at once, in the middle of its thaws
+	}
 	if err := s.stop(); err != nil {
 		s.log.WithError(err).Error("The server can't be told to stop")
 	}
