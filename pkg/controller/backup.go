@@ -167,7 +167,7 @@ func (r *BackupReconciler) Reconcile(ctx context.Context, request ctrl.Request) 
 	if original.Status.Phase != velerov1.BackupPhaseReadyToStart {
 		return ctrl.Result{}, nil
 	}
-	if isPutBack(original) {
+	if isPutBack(original) && original.Annotations[freezerecord.AnnServer] != r.opts.Server {
 		return ctrl.Result{}, r.ignoreDeleted(request, r.leaveToRunner(ctx, original, log))
 	}
 

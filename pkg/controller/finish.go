@@ -92,8 +92,9 @@ func (r *BackupReconciler) isOurs(started, live *velerov1.Backup) bool {
 
 // isPutBack says whether a Backup that a server runs reads as one that waits to be run. The queue of another server does that, when it
 // hasn't heard yet of how far the Backup is: its patch asks for no resource version.
+// One that was never begun has no start, whatever annotations it was created with.
 func isPutBack(b *velerov1.Backup) bool {
-	return b.Status.Phase == velerov1.BackupPhaseReadyToStart && b.Annotations[freezerecord.AnnServer] != ""
+	return b.Status.Phase == velerov1.BackupPhaseReadyToStart && b.Annotations[freezerecord.AnnServer] != "" && b.Status.StartTimestamp != nil
 }
 
 // isWritten says whether a Backup has the end of this run already, and may have gone on from there. A second run has another start.

@@ -8,9 +8,11 @@ import (
 	"errors"
 	"io"
 	"testing"
+	"time"
 
 	. "github.com/onsi/gomega"
 	velerov1 "github.com/vmware-tanzu/velero/pkg/apis/velero/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/velero-clipper/clipper/pkg/backup"
@@ -122,12 +124,33 @@ func TestABackupThatAnotherServerRunsIsNotRunASecondTime(t *testing.T) {
 	g := NewWithT(t)
 	h := newHarness(t, with(ready("b1", func(b *velerov1.Backup) {
 		b.Annotations = map[string]string{freezerecord.AnnServer: "velero-1_cd34"}
+		b.Status.StartTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
 	})), func(s *setup) { s.options.Server = "velero-0_ab12" })
 	after := h.reconcile(t, "b1")
 	g.Expect(h.engine.requests).To(BeEmpty())
 	g.Expect(after.Status.Phase).To(Equal(velerov1.BackupPhaseInProgress), "who recovers it must find it, if the other is dead")
 	g.Expect(after.Annotations).To(HaveKeyWithValue(freezerecord.AnnServer, "velero-1_cd34"))
 	g.Expect(h.tracker.calls).To(Equal([]string{"delete velero/b1"}), "or the queue would count it as running here")
+}
+
+// The annotation says nothing on a Backup that was created with it, or of a run of this process that is over: nobody would run it.
+func TestABackupThatOnlySeemsToBeRunByAServerIsRun(t *testing.T) {
+	for name, change := range map[string]func(*velerov1.Backup){
+		"a copied annotation": func(b *velerov1.Backup) {
+			b.Annotations = map[string]string{freezerecord.AnnServer: "velero-1_cd34"}
+		},
+		"our own, of a run that is over": func(b *velerov1.Backup) {
+			b.Annotations = map[string]string{freezerecord.AnnServer: "velero-0_ab12"}
+			b.Status.StartTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := NewWithT(t)
+			h := newHarness(t, with(ready("b1", change)), func(s *setup) { s.options.Server = "velero-0_ab12" })
+			g.Expect(h.reconcile(t, "b1").Status.Phase).To(Equal(velerov1.BackupPhaseFinalizing))
+			g.Expect(h.engine.requests).To(HaveLen(1))
+		})
+	}
 }
 
 // And the one that runs it gives it its end all the same.
