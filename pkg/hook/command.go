@@ -42,7 +42,7 @@ type Executor interface {
 // Pods looks at pods in the cluster; podexec.Executor does. It is used from many goroutines.
 type Pods interface {
 	// Check returns an error when a command must not be run, because its pod isn't there any more, or was replaced by another of its
-	// name, and when that can't be known.
+	// name, and, after some patience, when the API server doesn't say. Without the right to look there is no error.
 	Check(ctx context.Context, command Command) error
 }
 
