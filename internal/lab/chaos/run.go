@@ -22,8 +22,9 @@ import (
 )
 
 const (
-	// settleLimit bounds each wait for rest, quiet is how long rest must last.
-	settleLimit = 2 * time.Minute
+	// settleLimit bounds each wait for rest, quiet is how long rest must last. A snapshot that external-snapshotter has forgotten costs a
+	// minute.
+	settleLimit = 3 * time.Minute
 	quiet       = time.Second
 	// snapshotTimeout is the backups' csiSnapshotTimeout.
 	snapshotTimeout = 90 * time.Second
