@@ -84,7 +84,7 @@ func (e *entry) deletedBySomeone(what string) string {
 }
 
 func (e *entry) lostAfterCut(what string) string {
-	return fmt.Sprintf("%s: %s was deleted by somebody else after it was cut, and the snapshot goes with it", e.subject(), what)
+	return fmt.Sprintf("%s: %s was deleted after it was cut, and the snapshot goes with it", e.subject(), what)
 }
 
 func (e *entry) abandoned(cause error) string {

@@ -200,7 +200,8 @@ func (s *Sweeper) find(ctx context.Context, owners *ownerStates) []*finding {
 			vs: vs, content: s.Tracker.contentOf(key, vs.UID, vs), owner: owner, now: now,
 		}}
 		f.followed = s.Remover.isFollowed(f.ref())
-		f.held = s.Remover.isPending(key) || !f.followed && s.Tracker.isWaitedFor(key)
+		// The Taker goes on following what is cut until it is ready. Nobody who fails needs that, and it may never come.
+		f.held = s.Remover.isPending(key) || !f.followed && s.Tracker.isWaitedFor(key) && !(owner == OwnerFailed && handleOf(f.content) != "")
 		found = append(found, f)
 	}
 	for _, content := range s.Tracker.allContents() {
@@ -284,9 +285,8 @@ func (s *Sweeper) remove(ctx context.Context, refs []Ref) []error {
 }
 
 // RemoveOwned removes every snapshot of a backup to its end, and returns, when all is done or ctx ends, how many there were and what is
-// left. It is for a
-// backup that the caller knows to be dead, whatever its phase says, and works without Start; the tracker must be running.
-// What is left goes on being followed. The error says that it could not be known, or not be asked for.
+// left. It is for a backup that the caller knows to be dead, whatever its phase says, and works without Start; the tracker must be
+// running. What is left goes on being followed. The error says that it could not be known, or not be asked for.
 func (s *Sweeper) RemoveOwned(ctx context.Context, owner types.UID) (found int, left []Leftover, err error) {
 	if err := s.Tracker.WaitForSync(ctx); err != nil {
 		return 0, nil, fmt.Errorf("looking for the snapshots of backup %s: %w", owner, err)

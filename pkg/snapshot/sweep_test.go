@@ -312,6 +312,25 @@ func TestASweepLeavesToTheTakerWhatItTakes(t *testing.T) {
 	})
 }
 
+// The Taker follows a snapshot that is cut until it is ready, for as long as that takes.
+func TestASweepDoesNotWaitForTheReadinessOfAFailedBackupsSnapshot(t *testing.T) {
+	sweeping(t, func(*api, *register) {}, func(h *sweepHarness) {
+		r := request(1, ofInstallation("velero"))
+		h.backups.set(r.Owner.UID, OwnerRunning)
+		s := h.taker.Take(h.ctx, r)[0]
+		h.pass(time.Second)
+		h.api.cut(keyOf(r))
+		h.pass(time.Minute)
+		h.Expect(s.Outcome().Phase).To(Equal(Cut))
+		h.Expect(h.api.asked("delete volumesnapshots")).To(BeZero(), "its backup needs it")
+
+		h.backups.set(r.Owner.UID, OwnerFailed)
+		h.sweeper.Wake()
+		h.pass(10 * time.Second)
+		h.Expect(h.api.count(snapshotsResource) + h.api.count(contentsResource)).To(BeZero())
+	})
+}
+
 func TestASweepGoesOnThroughAnOverloadedAPI(t *testing.T) {
 	for name, fault := range map[string]error{
 		"429": apierrors.NewTooManyRequestsError("busy"), "503": apierrors.NewServiceUnavailable("down"), "lost": errors.New("connection reset"),
