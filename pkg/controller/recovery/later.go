@@ -24,8 +24,6 @@ import (
 type laterFreeze struct {
 	backup string
 	since  time.Time
-	// doubtful says that nothing can be known of its server, for lack of a right.
-	doubtful bool
 }
 
 // laterFreezeOf looks for another backup that has the pod frozen now. It is asked for right before the pod is thawed.
@@ -45,7 +43,7 @@ func (r *Recovery) laterFreezeOf(ctx context.Context, c *aCase, pod *freezerecor
 		}
 		// Of two records whose servers nothing is known of, the earlier one waits for the later one, and not each for the other.
 		if inHand && (!doubtful || entry.FrozenSince.After(pod.FrozenSince.Time)) {
-			return &laterFreeze{backup: record.Backup, since: entry.FrozenSince.Time, doubtful: doubtful}, nil
+			return &laterFreeze{backup: record.Backup, since: entry.FrozenSince.Time}, nil
 		}
 	}
 	return nil, nil
