@@ -4,6 +4,7 @@
 package velero
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/vmware-tanzu/velero/pkg/itemoperation"
 	"github.com/vmware-tanzu/velero/pkg/persistence"
 	"github.com/vmware-tanzu/velero/pkg/util/encode"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // EndOfVolumes tells the volume information of a backup, in object storage, what became of the volumes after the walk (332): of
@@ -20,35 +22,29 @@ func EndOfVolumes(store persistence.BackupStore, backup string, uploads []velero
 	if err != nil {
 		return fmt.Errorf("reading the volume information of backup %s: %w", backup, err)
 	}
-	result := func(ok bool) string {
-		if ok {
-			return "succeeded"
-		}
-		return "failed"
+	moves, ends := map[types.NamespacedName]*velerov2alpha1.DataUpload{}, map[string]*itemoperation.OperationStatus{}
+	for i := range uploads {
+		moves[types.NamespacedName{Namespace: uploads[i].Spec.SourceNamespace, Name: uploads[i].Spec.SourcePVC}] = &uploads[i]
+	}
+	for _, operation := range operations {
+		ends[operation.Spec.OperationID] = &operation.Status
 	}
 	for _, info := range infos {
-		for _, upload := range uploads {
-			moved := info.SnapshotDataMovementInfo
-			if moved == nil || info.PVCName != upload.Spec.SourcePVC || info.PVCNamespace != upload.Spec.SourceNamespace {
-				continue
+		upload := moves[types.NamespacedName{Namespace: info.PVCNamespace, Name: info.PVCName}]
+		if moved := info.SnapshotDataMovementInfo; moved != nil && upload != nil {
+			status := upload.Status
+			moved.Phase, moved.SnapshotHandle = status.Phase, status.SnapshotID
+			moved.Size, moved.IncrementalSize = status.Progress.TotalBytes, status.IncrementalBytes
+			if taken := upload.Spec.CSISnapshot; taken != nil {
+				moved.RetainedSnapshot = taken.VolumeSnapshot
 			}
-			if upload.Status.CompletionTimestamp != nil {
-				info.CompletionTimestamp = upload.Status.CompletionTimestamp
-			}
-			if upload.Spec.CSISnapshot != nil {
-				moved.RetainedSnapshot = upload.Spec.CSISnapshot.VolumeSnapshot
-			}
-			moved.SnapshotHandle, moved.Phase = upload.Status.SnapshotID, upload.Status.Phase
-			moved.Size, moved.IncrementalSize = upload.Status.Progress.TotalBytes, upload.Status.IncrementalBytes
-			set(&info.Result, result(upload.Status.Phase == velerov2alpha1.DataUploadPhaseCompleted))
+			info.CompletionTimestamp = cmp.Or(status.CompletionTimestamp, info.CompletionTimestamp)
+			setResult(&info.Result, status.Phase == velerov2alpha1.DataUploadPhaseCompleted)
 		}
-		if info.BackupMethod != "CSISnapshot" || info.CSISnapshotInfo == nil {
-			continue
-		}
-		for _, operation := range operations {
-			if operation.Spec.OperationID == info.CSISnapshotInfo.OperationID {
-				info.CompletionTimestamp = operation.Status.Updated
-				set(&info.Result, result(operation.Status.Error == ""))
+		if taken := info.CSISnapshotInfo; taken != nil && info.BackupMethod == "CSISnapshot" {
+			if end := ends[taken.OperationID]; end != nil {
+				info.CompletionTimestamp = end.Updated
+				setResult(&info.Result, end.Error == "")
 			}
 		}
 	}
@@ -62,5 +58,10 @@ func EndOfVolumes(store persistence.BackupStore, backup string, uploads []velero
 	return nil
 }
 
-// set gives a string of a type that can't be named its value.
-func set[T ~string](to *T, value string) { *to = T(value) }
+// setResult writes how a volume's protection ended, in a string type that can't be named.
+func setResult[T ~string](to *T, ok bool) {
+	*to = "failed"
+	if ok {
+		*to = "succeeded"
+	}
+}

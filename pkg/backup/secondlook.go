@@ -171,7 +171,7 @@ func (l *secondLook) item(ctx context.Context, item collect.Item) (err error) {
 		return nil
 	}
 	l.met[keyOf(item)] = true
-	object, err := l.act(ctx, item, collected)
+	object, err := l.act(ctx, item, collected, l)
 	if err != nil {
 		return err
 	}
@@ -184,38 +184,15 @@ func (l *secondLook) item(ctx context.Context, item collect.Item) (err error) {
 	return err
 }
 
-// act hands the object from action to action, each with the items that it brings in: all of them are wanted here (191). It
-// returns nil when an action takes the item out.
-func (l *secondLook) act(ctx context.Context, item collect.Item, collected *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	object := collected
-	for _, action := range l.actions {
-		if !action.ShouldUse(item.GroupResource, item.Namespace, collected, l.log) {
-			continue
-		}
-		result, err := action.Execute(ctx, l.walker, object)
-		if err != nil {
-			return nil, fmt.Errorf("action %s on %s: %w", action.Name(), item, err)
-		}
-		object = result.object
-		if _, skip := object.GetAnnotations()[velerov1.SkipFromBackupAnnotation]; skip {
-			l.itemLog(item).Infof("Left as it was by action %s", action.Name())
-			return nil, nil
-		}
-		if result.operationID != "" { // nobody would wait for it (192)
-			return nil, fmt.Errorf("action %s on %s began operation %s while the backup was being finalized", action.Name(), item, result.operationID)
-		}
-		for _, related := range result.additional {
-			if err := l.additional(ctx, related.id); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return object, nil
+// began implements outcomes: nobody would wait for the operation (192).
+func (l *secondLook) began(action string, item collect.Item, result actionResult) error {
+	return fmt.Errorf("action %s on %s began operation %s while the backup was being finalized", action, item, result.operationID)
 }
 
-// additional looks at an item that an action brings in. What isn't there is a warning; any other failure is one of the item that
+// additional implements outcomes: all that is brought in is wanted here (191). What isn't there is a warning; any other failure is one of the item that
 // needs it (195, 196).
-func (l *secondLook) additional(ctx context.Context, id velero.ResourceIdentifier) error {
+func (l *secondLook) additional(ctx context.Context, related additional, _ bool) error {
+	id := related.id
 	item, err := l.fetch(ctx, id)
 	if apierrors.IsNotFound(err) {
 		l.log.WithFields(logrus.Fields{"resource": id.GroupResource.String(), "namespace": id.Namespace, "name": id.Name}).

@@ -132,7 +132,7 @@ func (w *walker) convert(ctx context.Context, item collect.Item, collected *unst
 		w.podVolumes.visit(pod)
 		errs = append(errs, pod.errs...)
 	}
-	object, err := w.act(ctx, item, collected)
+	object, err := w.act(ctx, item, collected, w)
 	if err != nil {
 		return nil, errors.Join(append(errs, err)...)
 	}
@@ -155,9 +155,17 @@ func (w *walker) convert(ctx context.Context, item collect.Item, collected *unst
 	return archive.ItemFiles(object, item.GroupResource, item.PreferredGVR, version)
 }
 
-// act hands the object from action to action, each with the items that it brings in. It returns nil when an action takes
-// the item out.
-func (w *walker) act(ctx context.Context, item collect.Item, collected *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+// outcomes is what becomes of what actions return beside the object; the walk and the second look differ in that.
+type outcomes interface {
+	// began is told of an operation that goes on after the action. An error fails the item.
+	began(action string, item collect.Item, result actionResult) error
+	// additional takes in an item that an action brings in. An error fails the item that needs it (196).
+	additional(ctx context.Context, related additional, mustInclude bool) error
+}
+
+// act hands the object from action to action, each with the items that it brings in and in between (194). It returns nil when an
+// action takes the item out of the backup (171).
+func (w *walker) act(ctx context.Context, item collect.Item, collected *unstructured.Unstructured, to outcomes) (*unstructured.Unstructured, error) {
 	object := collected
 	for _, action := range w.actions {
 		if !action.ShouldUse(item.GroupResource, item.Namespace, collected, w.log) {
@@ -173,15 +181,23 @@ func (w *walker) act(ctx context.Context, item collect.Item, collected *unstruct
 			return nil, nil
 		}
 		if result.operationID != "" {
-			w.operations.add(w.backup, action.Name(), item.ID(), result, w.deps.Clock.Now())
+			if err := to.began(action.Name(), item, result); err != nil {
+				return nil, err
+			}
 		}
 		for _, related := range result.additional {
-			if err := w.additional(ctx, related, result.mustInclude); err != nil {
+			if err := to.additional(ctx, related, result.mustInclude); err != nil {
 				return nil, err
 			}
 		}
 	}
 	return object, nil
+}
+
+// began implements outcomes.
+func (w *walker) began(action string, item collect.Item, result actionResult) error {
+	w.operations.add(w.backup, action, item.ID(), result, w.deps.Clock.Now())
+	return nil
 }
 
 // additional backs up an item that an action brings in: from the block, from the action itself, or from the cluster. What
